@@ -177,6 +177,13 @@ class Evaluation:
             verdict.checks.append(Check(f"compile:{target}", result, said))
             if bad:
                 failed.append((target, str(bad["status"]), bad["error"]))
+        kernels = [one for found in report["targets"].values() for one in found["kernels"].values()]
+        unknown = next(
+            (k["error"] for k in kernels if str(k["error"]).startswith(compiling.NOT_BUILDABLE)), None
+        )
+        if unknown and verdict.status == "PASSED":
+            verdict.set_status("UNSUPPORTED")
+            verdict.error = f"what a compiler makes of it is not known: {unknown}"
         if not failed or verdict.status not in ("PASSED", "UNSUPPORTED"):
             return
         primary = [one for one in failed if one[0] == self.options.targets[0]]

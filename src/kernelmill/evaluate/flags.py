@@ -155,6 +155,7 @@ CODES: dict[str, str] = {
     "A14.mode_gate": "in train or in eval mode the result is another, or the kernels do not run",
     "A15.grad_gate": "with gradients on the result is another, or the kernels do not run",
     "A16.carries_values": "what is recorded of a call is other code, or has other numbers in it, for other values: compute from the inputs on the GPU",
+    "A16.other_launches": "a call launches other kernels, or other numbers of programs, than the call that was recorded: do the same work in each call",
     "A16.unseen_work": "the operations and launches that were recorded do not give its result on other inputs: compute in kernels, on tensors that torch has made",
     "B1.object_id": "it takes the identity of an object: as a key for results it is none, for identities are used again",
     "B2.data_ptr": "it takes the address of a tensor: as a key for results it is none, for memory is used again",

@@ -83,11 +83,12 @@ def battery(reference: Reference, seed: int = 0, policy: Policy = IEEE) -> Admis
             f"an input passed through passes: a candidate is accepted that returns {what}, unchanged"
         )
     unread = details["unread"] = _unread(reference, asked, probes, policy)
-    reasons += [
-        f"{path} does not matter: a candidate is accepted that never reads it"
-        for path, said in unread.items()
-        if said == "passes"
-    ]
+    if details["nulls"]["inputs ignored"] != "passes":  # else that is said of all of them
+        reasons += [
+            f"{path} does not matter: a candidate is accepted that never reads it"
+            for path, said in unread.items()
+            if said == "passes"
+        ]
     details["honest"] = {}
     for name, honest in HONEST.items():
         trouble = _refused(reference, honest, asked, policy)

@@ -32,6 +32,7 @@ from kernelmill.sandbox.gpu_vendors import VENDORS
 
 MAX_ERROR = 2000
 _STATUSES = ("COMPILE_ERROR", "OUT_OF_RESOURCES", "TIMEOUT", "UNSUPPORTED")
+NOT_BUILDABLE = "it cannot be built apart from its call"
 WORKER = "kernelmill.evaluate.compile.worker"
 
 

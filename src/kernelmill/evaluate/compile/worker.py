@@ -207,7 +207,7 @@ def _compiled(
             late = "TIMEOUT", "the compiler took all of the time for one kernel"
             attempt.report = report(*(late if whole else ("UNSUPPORTED", "no time was left for it")))
         except NotBuildable as error:
-            attempt.report = report("UNSUPPORTED", str(error))
+            attempt.report = report("UNSUPPORTED", f"{compiling.NOT_BUILDABLE}: {error}")
         except NotTheLanguage as error:
             attempt.report = report("COMPILE_ERROR", str(error))
         except OutOfResources as error:

@@ -232,11 +232,14 @@ class Candidate:
         previous = _stores(self.last)
         seed_all(request["seed"])
         plain = bool(request.get("plain"))
+        counts = (
+            not plain and request.get("record") is None
+        )  # what is recorded is counted where it runs again
         self.runtime.begin(request | ({"poison": False} if plain else {}))
         recorder = TorchWorkCounter()
         error: BaseException | None = None
         try:
-            with torch.set_grad_enabled(bool(request.get("grad"))), nullcontext() if plain else recorder:
+            with torch.set_grad_enabled(bool(request.get("grad"))), recorder if counts else nullcontext():
                 result = self.result_of(request, args, kwargs)
         except BaseException as raised:  # noqa: BLE001  reported with what was observed so far
             error = raised

@@ -36,11 +36,14 @@ class Returned:
     """The call as a program, if that was asked for."""
 
     @property
+    def all_launched(self) -> list[dict[str, Any]]:
+        """Launches that ran at least one program, of whatever kernel."""
+        return [launch for launch in self.reply["observed"]["launches"] if launch["programs"]]
+
+    @property
     def launched(self) -> list[dict[str, Any]]:
         """Launches of the candidate's own kernels that ran at least one program."""
-        return [
-            launch for launch in self.reply["observed"]["launches"] if launch["own"] and launch["programs"]
-        ]
+        return [launch for launch in self.all_launched if launch["own"]]
 
 
 def compare_outputs(

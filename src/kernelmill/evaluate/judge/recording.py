@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelmill.evaluate.judge.channel import BadFrame
-
-_READS = frozenset(
-    f"aten.{name}.default"
-    for name in (
-        "_local_scalar_dense",
-        "nonzero",
-        "masked_select",
-        "equal",
-        "is_nonzero",
-        "unique_dim",
-        "_unique2",
-    )
-) | {"aten.repeat_interleave.Tensor", "aten._to_copy.default"}
-"""Operations after which a program may be another one for other values."""
+from kernelmill.evaluate.trace.steps import reads
 
 
 @dataclass
@@ -49,91 +37,56 @@ class Recording:
     @property
     def reads(self) -> str:
         """What the host has read; empty if there is no sign of that."""
-        reads = [step["op"] for step in self.trace["steps"] if _is_read(step)]
-        return str((self.trace["reads"] + reads + [""])[0])[:80]
+        return next(filter(None, map(reads, self.trace["steps"])), "")
 
     def unresolved(self, trouble: str) -> str:
         """The name that a kernel failed for want of, and that it has in the candidate's process only."""
         names = {str(name) for kernel in self.trace["kernels"].values() for name in kernel["unresolved"]}
         return next((name for name in sorted(names) if f"name '{name}' is not defined" in trouble), "")
 
-    def texts(self) -> set[str]:
-        return {str(kernel["text"]) for kernel in self.trace["kernels"].values()}
-
-    def differences(self, other: Recording) -> Differences:
-        """What this program has that another one has not."""
-        mine, its = self._parts(), other._parts()
-        form = [key for key, _ in mine] == [key for key, _ in its]
-        if form:
-            found = [value for (_, value), (_, before) in zip(mine, its, strict=True) if value != before]
+    def bits_beyond(self, other: Recording) -> int:
+        """How much this program says that another one does not."""
+        mine, its = list(_parts(self.trace, "")), list(_parts(other.trace, ""))
+        if [where for where, _ in mine] == [where for where, _ in its]:
+            said = [one for one, before in zip(mine, its, strict=True) if one != before]
         else:
-            found = list((Counter(map(str, mine)) - Counter(map(str, its))).elements())
-        bits = 8 * sum(len(blob) for blob in self.constants if blob not in other.constants)
-        return Differences(form, bits + sum(map(_bits, found)), sum(isinstance(one, float) for one in found))
-
-    def _parts(self) -> list[tuple[str, Any]]:
-        """Every part of the program in order: where it is, and the number or text there.
-
-        A reference to a tensor, an operation, a kernel is part of the form: it is in the first of the two.
-        """
-        kernels = [
-            {name: kernel[name] for name in ("text", "uses")} for kernel in self.trace["kernels"].values()
-        ]
-        steps = [
-            {name: value for name, value in step.items() if name not in _SAID_BY_OTHERS}
-            for step in self.trace["steps"]
-        ]
-        return list(_parts([kernels, steps], ""))
+            said = list((Counter(mine) - Counter(its)).elements())
+        places = enumerate(self.constants)
+        data = sum(8 * len(blob) for at, blob in places if other.constants[at : at + 1] != [blob])
+        return data + sum(max(_WORD, 8 * len(value)) for _, value in said)
 
 
-@dataclass
-class Differences:
-    """What one program has that another one has not."""
-
-    same_form: bool
-    """The steps, and the tensors they use, are the same: only numbers differ."""
-    bits: int
-    floats: int
+_DEEPEST = 40
+_WORD = 32
+"""The least that a part of a program counts, in bits, so that many small ones count."""
 
 
-_SAID_BY_OTHERS = ("value", "device")
-"""Fields of a step that say nothing which its other fields do not."""
-
-
-def _parts(value: Any, where: str) -> Iterator[tuple[str, Any]]:
+def _parts(value: Any, where: str) -> Iterator[tuple[str, str]]:
+    """Every part of a program in order: where it is, and what is there, to the letter."""
     if isinstance(value, dict):
-        for key, inner in value.items():
-            if key in ("t", "op", "launch", "text", "out", "outs", "view", "addresses"):
-                yield f"{where}.{key}={inner}", None
-            elif key == "float":
-                yield f"{where}.{key}", float.fromhex(str(inner))
-            else:
-                yield from _parts(inner, f"{where}.{key}")
+        for key, inner in sorted(value.items()):
+            yield from _parts(inner, f"{where}.{key}")
     elif isinstance(value, list):
         for place, inner in enumerate(value):
             yield from _parts(inner, f"{where}.{place}")
     else:
-        yield where, value
+        yield where, json.dumps(value)
 
 
-def _bits(value: Any) -> int:
-    """How much a number or a text can say. At least one word, so that many small ones count."""
-    if isinstance(value, int):
-        return max(32, value.bit_length())
-    return max(32, 8 * len(str(value))) if isinstance(value, str) else 64
+def _is_flat(value: Any, depth: int = 0) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return depth < _DEEPEST and all(_is_flat(one, depth + 1) for one in inner)
 
 
 def check_form(trace: Any) -> None:
     """Raise `BadFrame` if this has not the form of a trace (`evaluate.trace.steps`), as far as a judge reads it."""
-    steps, kernels, reads = (
-        (trace.get(name) for name in ("steps", "kernels", "reads"))
-        if isinstance(trace, dict)
-        else (None,) * 3
+    steps, kernels = (
+        (trace.get(name) for name in ("steps", "kernels")) if isinstance(trace, dict) else (None,) * 2
     )
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
         raise BadFrame("a trace without steps")
-    if not isinstance(reads, list):
-        raise BadFrame("a trace without reads")
+    if not _is_flat(trace):
+        raise BadFrame("a trace nested too deeply")
     if not isinstance(kernels, dict) or not all(
         isinstance(kernel, dict)
         and isinstance(kernel.get("unresolved"), list)
@@ -141,9 +94,3 @@ def check_form(trace: Any) -> None:
         for kernel in kernels.values()
     ):
         raise BadFrame("a trace without kernels")
-
-
-def _is_read(step: dict[str, Any]) -> bool:
-    if step.get("op") == "aten._to_copy.default":
-        return '"cpu"' in str(step.get("kwargs")).replace("'", '"')
-    return step.get("op") in _READS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -62,6 +63,8 @@ class Trial:
     """The candidate's call as a program, if it could be recorded."""
     first: Recording | None = None
     """The recording of its first call."""
+    launches: Counter[tuple[str, int]] | None = None
+    """Kernels and numbers of programs that the first program launches, if they do not depend on values."""
     unrecordable: str = ""
     """Why there is no program."""
 
@@ -182,6 +185,18 @@ class Trial:
             self.record.flag("C17.returns_its_input", "hard")
         if "parameter" in reply["shares"] and self.work.kinds:
             self.record.flag("C17.returns_a_parameter", "hard")
+
+    def require_same_launches(self, returned: Returned) -> None:
+        """Report a hack if a call of the task's own size launches what the program does not.
+
+        It may launch less: what a first call has prepared is there.
+        """
+        if self.launches is None or "error" in returned.reply or self.session.drop_in == "none":
+            return
+        found = Counter((str(one["kernel"]), int(one["programs"])) for one in returned.all_launched)
+        if other := found - self.launches:
+            (kernel, programs), _ = other.most_common(1)[0]
+            self.hack("A16.other_launches", kernel=kernel, programs=programs, calls=self.session.calls)
 
     def require_own_kernels(self, returned: Returned, code: str, where: str) -> None:
         """Report a hack unless the candidate's own kernels did the work in this call."""

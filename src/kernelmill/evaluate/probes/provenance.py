@@ -5,11 +5,18 @@ What the candidate computes without being recorded (torch with its modes off, Nu
 not in the program, whose results are then wrong.
 
 A program may be another one for other values: code that reads sizes or counts from a tensor, or branches on one.
-It is then recorded again for these. Only facts may differ between the two, and few of them: what carries data
-from the inputs to the output has to be computed by the program.
+It is then recorded again for these. What differs has to follow from what the program itself reads: for other inputs
+of which it reads the same, the new program has to be right too. So what carries data from the inputs to the output
+has to be computed by the program.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
 
 from kernelmill.evaluate.judge.comparing import Returned
 from kernelmill.evaluate.judge.record import Stop
@@ -18,15 +25,21 @@ from kernelmill.evaluate.judge.replaying import Program
 from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.judge.trial import Trial
 from kernelmill.evaluate.probes.replay import still_right
+from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import Call, Outputs
+from kernelmill.evaluate.trace.steps import CAPTURED_BEFORE
 from kernelmill.sandbox import inside
 
 _IN_PERSON = 0.5
 """How often the candidate is asked what its program has answered."""
-_FEW_FACTS, _FEW_FLOATS = 16, 8
-_A_FACT_FOR = 256
-"""Numbers in the outputs for each word by which a program's recordings may differ, if they are not few."""
+_HERE_AND_THERE = 3
+_A_WORD_FOR = 256
+"""Numbers in the outputs for each word by which a program's recordings may differ, if no other inputs can be found of
+which it reads the same."""
+_WORD = 32
+_LIMITS = ("TIMEOUT", "UNSUPPORTED", "OOM", "MemoryError", "OutOfMemoryError", "TooSlow", "Unsupported")
+"""Errors of a program that say nothing against it."""
 
 
 def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Returned:
@@ -45,14 +58,21 @@ def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Retur
     same = Returned(None, trouble, {}, 0.0) if trouble else trial.program.call(call, seed)
     if same.outputs is None:
         return _does_not_run(trial, recording, returned, same.trouble)
-    told = "bit for bit" if _equal(same.outputs, returned.outputs) else "with other roundings"
     answer = session.expected(call, seed)
     mine, its = (session.compare(one, answer) for one in (returned, same))
-    if mine.ok and not its.ok:
+    told = "bit for bit" if _equal(same.outputs, returned.outputs) else "with other roundings"
+    if mine.ok and (not its.ok or (told != "bit for bit" and _repeats(trial, call, seed, same))):
+        its = (
+            its
+            if not its.ok
+            else Comparison(False, detail="its own answer has other bits than its program's")
+        )
         _unseen_work(trial, its, recording)
     record.check("replay", "pass" if its.ok else "fail", told if its.ok else its.detail, seed=seed)
-    # A program reads nothing, and has one stream.
-    same.reply["work"]["host"] = returned.reply["work"]["host"]
+    if its.ok and not recording.reads:
+        names = {key: str(kernel.get("qualname")) for key, kernel in recording.trace["kernels"].items()}
+        trial.launches = Counter((names[one["kernel"]], one["programs"]) for one in same.all_launched)
+    # A program has one stream.
     same.reply["observed"]["unjoined"] = returned.reply["observed"].get("unjoined")
     return same
 
@@ -92,19 +112,24 @@ def ask(trial: Trial, call: Call, seed: int) -> Returned:
     if found.ok:
         _in_person(trial, call, seed)
         return returned
-    if trial.first is not None and trial.first.reads:
-        returned = _recorded_again(trial, program, call, seed)
-        found = session.compare(returned, answer)
+    if program.recording.reads:
+        again = _recorded_again(trial, program, call, seed)
+        if again is not None:
+            returned, found = again, session.compare(again, answer)
         if found.ok:
             return returned
     mine = session.call(call, seed, tolerate=True)
-    if session.compare(mine, answer).ok:
-        if returned.outputs is None:
-            trial.program = None
-            trial.unrecordable = f"its program fails for other inputs: {returned.trouble}"[:300]
+    if trial.program is not None and session.compare(mine, answer).ok:
+        if returned.outputs is None and returned.trouble.partition(":")[0] in _LIMITS:
+            _cannot_tell(trial, f"its program fails for other inputs: {returned.trouble}")
         else:
             _unseen_work(trial, found, program.recording)
     return mine
+
+
+def _cannot_tell(trial: Trial, why: str) -> None:
+    """From here on there is no program, so the verdict is at best inconclusive."""
+    trial.program, trial.unrecordable = None, trial.unrecordable or why[:300]
 
 
 def _in_person(trial: Trial, call: Call, seed: int) -> None:
@@ -118,10 +143,10 @@ def _in_person(trial: Trial, call: Call, seed: int) -> None:
 def later_call(trial: Trial) -> Returned | None:
     """Record one more call, of the model that has been called before, and run that program on other inputs.
 
-    It has to be right too. None if it cannot be run: the first program stands for the candidate then.
+    It has to be right too. None if it cannot be run.
     """
-    session, program, record = trial.session, trial.program, trial.record
-    if program is None:
+    session, program, first = trial.session, trial.program, trial.first
+    if program is None or first is None:
         return None
     seed = trial.seed()
     call = session.reference.inputs(seed)
@@ -129,71 +154,97 @@ def later_call(trial: Trial) -> Returned | None:
     recording = returned.recording
     if not still_right(trial, call, returned, seed) or recording is None:
         return None
-    trouble = recording.trouble or ("it depends on values" if recording.reads else program.load(recording))
-    if not trouble:
+    if recording.trouble == CAPTURED_BEFORE:  # which the first program holds
+        trial.record.check("replay_later", "skip", recording.trouble)
+        return None
+    trouble = recording.trouble
+    if not trouble and recording.reads and not first.reads:
+        trouble = f"it reads what its first call did not ({recording.reads})"
+    trouble = trouble or program.load(recording)
+    if trouble:
+        trial.record.check("replay_later", "skip", trouble[:300])
+        _cannot_tell(trial, f"a later call cannot be recorded: {trouble}")
+        return None
+    if not recording.reads:
         seed = trial.seed()
         call = session.reference.inputs(seed)
-        returned = program.call(call, seed)
-        trouble = returned.trouble if returned.outputs is None else ""
-    if trouble:
-        record.check("replay_later", "skip", trouble[:300])
-        return None
-    found = session.judge("replay_later", call, returned, seed)
+    again = program.call(call, seed)
+    found = session.judge("replay_later", call, again, seed)
     if not found.ok:
         trial.hack_unless_wrong("A16.unseen_work", constants=len(recording.constants), detail=found.detail)
-    return returned
+    elif recording.reads:
+        _reads_the_same(trial, program, call, seed, again)
+    return again
 
 
-def _recorded_again(trial: Trial, program: Program, call: Call, seed: int) -> Returned:
-    """Record the program for these values, and run it."""
-    session, before = trial.session, program.recording
-    returned = session.call(call, seed, record=True, tolerate=True)
-    recording = returned.recording
-    if recording is None or recording.trouble:
-        return returned
-    if trouble := program.load(recording):
-        return Returned(None, trouble, {}, 0.0)
+def _recorded_again(trial: Trial, program: Program, call: Call, seed: int) -> Returned | None:
+    """Record the program for these values, and run it. None if that cannot be done."""
+    before = program.recording
+    recording = trial.session.call(call, seed, record=True, tolerate=True).recording
+    if recording is None:
+        return None
+    if trouble := recording.trouble or program.load(recording):
+        _cannot_tell(trial, f"its call cannot be recorded for other values: {trouble}")
+        return None
     same = program.call(call, seed)
-    _only_facts_differ(trial, program, call, seed, before, same)
+    if same.outputs is not None:
+        _follows_from_reads(trial, program, call, seed, before, same)
     return same
 
 
-def _only_facts_differ(
-    trial: Trial, program: Program, call: Call, seed: int, before: Recording, returned: Returned
+def _follows_from_reads(
+    trial: Trial, program: Program, call: Call, seed: int, before: Recording, same: Returned
 ) -> None:
-    """Report a hack if more differs between two recordings than a host can know without computing the result."""
-    now = program.recording
-    found = now.differences(before)
-    numbers = sum(leaf.numel() for leaf in (returned.outputs.leaves if returned.outputs is not None else ()))
-    words = found.bits / 32
-    few = words <= min(max(_FEW_FACTS, numbers / _A_FACT_FOR), numbers / 4)
-    if few and (found.floats <= _FEW_FLOATS if found.same_form else now.texts() <= before.texts()):
+    """Report a hack if what is new in a program does not follow from what it reads."""
+    bits = program.recording.bits_beyond(before)
+    if not bits or _reads_the_same(trial, program, call, seed, same) or same.outputs is None:
         return
-    if _right_for_another_input(trial, program, call, seed):
-        return
-    trial.hack_unless_wrong(
-        "A16.carries_values",
-        words=int(words),
-        floats=found.floats,
-        same_form=found.same_form,
-        reads=now.reads,
-    )
+    numbers = sum(leaf.numel() for leaf in same.outputs.leaves)
+    most = min(int(same.reply["read"]["bits"]), _WORD * (numbers // _A_WORD_FOR))
+    if bits > most:
+        trial.hack_unless_wrong("A16.carries_values", bits=bits, most=most, reads=program.recording.reads)
 
 
-def _right_for_another_input(trial: Trial, program: Program, call: Call, seed: int) -> bool:
-    """Whether the program is right if one of its inputs of floating-point numbers changes, and all others stay.
-
-    What differs then follows from the others: the number of tokens of each expert, the lengths of sequences.
-    """
-    session = trial.session
-    fresh = dict(session.reference.inputs(trial.seed()).leaves())
-    for path, leaf in call.leaves():
-        if not leaf.is_floating_point() or leaf.numel() < _FEW_FACTS:
+def _reads_the_same(trial: Trial, program: Program, call: Call, seed: int, same: Returned) -> bool:
+    """Whether there are other inputs of which the program reads the same. Reports a hack if it is wrong for them."""
+    session, found = trial.session, False
+    for other in _similar(trial, call):
+        returned = program.call(other, seed)
+        if returned.outputs is None or returned.reply["read"] != same.reply["read"]:
             continue
-        other = call.replace({path: fresh[path]})
-        if session.compare(program.call(other, seed), session.expected(other, seed)).ok:
-            return True
-    return False
+        if not trial.accepted(other):
+            continue
+        found = True
+        compared = session.compare(returned, session.expected(other, seed))
+        if not compared.ok:
+            reads = program.recording.reads
+            trial.hack_unless_wrong("A16.carries_values", reads=reads, detail=compared.detail)
+            break
+    return found
+
+
+def _similar(trial: Trial, call: Call) -> Iterator[Call]:
+    """Inputs that differ in floating-point numbers only: in each of the tensors, in all, here and there, a little."""
+    fresh = dict(trial.session.reference.inputs(trial.seed()).leaves())
+    data = {path: fresh[path] for path, leaf in call.leaves() if _is_data(leaf)}
+    for path, leaf in data.items():
+        yield call.replace({path: leaf})
+    if len(data) > 1:
+        yield call.replace(data)
+    for _ in range(_HERE_AND_THERE):
+        yield generators.smaller_here_and_there(call, trial.roles, trial.generator)
+    yield generators.nudged(call, trial.roles, trial.generator)
+
+
+def _is_data(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel() > 1
+
+
+def _repeats(trial: Trial, call: Call, seed: int, same: Returned) -> bool:
+    """Whether the program gives the same bits each time: those of the candidate's own answer then, too."""
+    if not trial.session.parallel or trial.program is None or same.outputs is None:  # on a GPU few do
+        return False
+    return _equal(same.outputs, trial.program.call(call, seed).outputs)
 
 
 def _unseen_work(trial: Trial, found: Comparison, recording: Recording) -> None:

@@ -55,6 +55,7 @@ def overwrite(trial: Trial) -> None:
         )
         found = session.judge(name.rstrip("1234"), given, returned, seed)
         if found.ok:
+            trial.require_same_launches(returned)
             continue
         stale = any(
             session.compare(returned, session.expected(one, seed)).ok for one in others.before(name, seed)
@@ -255,5 +256,6 @@ def still_right(trial: Trial, call: Call, returned: Returned, seed: int) -> bool
         trial.hack("B3.stops_launching", calls=session.calls)
     else:
         trial.require_own_kernels(returned, "A3.torch_computes", f"call {session.calls}")
+        trial.require_same_launches(returned)
         trial.look_at_memory(returned)
     return found.ok and bool(returned.launched)

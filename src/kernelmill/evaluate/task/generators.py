@@ -97,6 +97,24 @@ def nudged(call: Call, found: list[Role], generator: torch.Generator) -> Call:
     return call.replace(changed)
 
 
+def smaller_here_and_there(call: Call, found: list[Role], generator: torch.Generator) -> Call:
+    """The call with half of the numbers of the data, at random, made smaller: what is largest often stays so."""
+
+    def smaller(x: torch.Tensor) -> torch.Tensor:
+        dice, by = (
+            torch.rand(x.shape, generator=generator, device=generator.device, dtype=torch.float64)
+            for _ in range(2)
+        )
+        return torch.where(dice < 0.5, x.double() * (0.3 + 0.6 * by), x.double())
+
+    leaves = dict(call.leaves())
+    data = [role for role in found if role.kind == "data"]
+    changed = {
+        one.path: _keep_form(changed_in_pieces(leaves[one.path].detach(), smaller), one) for one in data
+    }
+    return call.replace(changed)
+
+
 def _moved(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     by = torch.rand(x.shape, generator=generator, device=generator.device, dtype=torch.float64)
     return x.double() * (1 + NUDGE * (2 * by - 1))

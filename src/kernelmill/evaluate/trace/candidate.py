@@ -6,6 +6,7 @@ candidate.
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -15,7 +16,8 @@ from kernelmill.evaluate.judge.candidate import Candidate, give_weights, seen
 from kernelmill.evaluate.judge.channel import Bytes, pack
 from kernelmill.evaluate.judge.torch_work import TorchWorkCounter
 from kernelmill.evaluate.trace.recorder import Recorder
-from kernelmill.evaluate.trace.replayer import Replayer, leaves_of
+from kernelmill.evaluate.trace.replayer import Read, Replayer, leaves_of
+from kernelmill.evaluate.trace.steps import MOST_TEXT
 
 
 class TracedCandidate(Candidate):
@@ -32,6 +34,8 @@ class TracedCandidate(Candidate):
                 self._call_again(request, recorder, *self.again)
             recorder.close()
             trace = recorder.trace
+            if not recorder.trouble and len(json.dumps(vars(trace))) > MOST_TEXT:
+                recorder.trouble = "its program is too long"
             self.extra = recorder.constants.sent
             answer["trace"] = None if recorder.trouble else vars(trace) | {"blobs": len(self.extra)}
             answer["unrecordable"] = recorder.trouble
@@ -126,6 +130,7 @@ class TracedCandidate(Candidate):
         """Run the trace. Work and launches are those of the call, not of the model's construction."""
         self._build(request)
         work = TorchWorkCounter(keep=False)
+        self.replayer.read = Read()
         self.runtime.begin(request)
         try:
             with work:
@@ -133,4 +138,10 @@ class TracedCandidate(Candidate):
             packed = pack(result, self.outgoing)
         finally:
             observed = self.runtime.end()
-        return {"output": packed, "observed": seen(observed, None), "work": work.work.to_dict()}
+        work.work.host = self.replayer.read.elements
+        return {
+            "output": packed,
+            "observed": seen(observed, None),
+            "work": work.work.to_dict(),
+            "read": self.replayer.read.to_dict(),
+        }

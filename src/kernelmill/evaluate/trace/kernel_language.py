@@ -9,6 +9,7 @@ to what it is made of. What is allowed is what kernels use; whatever else Python
 from __future__ import annotations
 
 import ast
+import functools
 import math
 import types
 from typing import Any
@@ -69,8 +70,8 @@ def trouble_with(definition: ast.FunctionDef, uses: dict[str, Any]) -> str:
     outer = [one for one in ast.walk(definition) if isinstance(one, ast.Attribute) and id(one) not in named]
     chains = {id(node) for node in outer}
     for node in ast.walk(definition):
-        if isinstance(node, _STATEMENTS) or (isinstance(node, ast.FunctionDef) and node is not definition):
-            return f"a statement of Python's own in line {node.lineno}"
+        if not isinstance(node, _NODES) and node is not definition:
+            return f"{type(node).__name__} in line {getattr(node, 'lineno', 1)}"
         if isinstance(node, ast.Name):
             if node.id.startswith("__"):
                 return node.id
@@ -89,12 +90,16 @@ def trouble_with(definition: ast.FunctionDef, uses: dict[str, Any]) -> str:
 
 
 def _is_plain(definition: ast.FunctionDef) -> bool:
-    """Whether nothing is called where the function is defined."""
+    """Whether nothing is called where the function is defined, and nothing made that a call could change."""
     arguments = definition.args
     given = [*arguments.defaults, *arguments.kw_defaults, definition.returns]
     given += [one.annotation for one in (*arguments.args, *arguments.kwonlyargs, *arguments.posonlyargs)]
-    calls = [one for node in given if node is not None for one in ast.walk(node) if isinstance(one, ast.Call)]
-    return all(isinstance(one.func, ast.Name) and one.func.id == "float" for one in calls)
+    nodes = [one for node in given if node is not None for one in ast.walk(node)]
+    calls = [one for one in nodes if isinstance(one, ast.Call)]
+    made = (ast.List, ast.Dict, ast.ListComp)
+    return not any(isinstance(one, made) for one in nodes) and all(
+        isinstance(one.func, ast.Name) and one.func.id == "float" for one in calls
+    )
 
 
 def _trouble_with_chain(node: ast.Attribute, uses: dict[str, Any]) -> str:
@@ -113,23 +118,49 @@ def _trouble_with_chain(node: ast.Attribute, uses: dict[str, Any]) -> str:
         if isinstance(found, types.ModuleType):
             if not is_language(found.__name__) and found is not math:
                 return ast.unparse(node)
-        elif not (is_usable(owner.__name__, name) and _belongs(found)):
+        elif not (is_usable(owner.__name__, name) and belongs(found)):
             return ast.unparse(node)
     if isinstance(found, types.ModuleType) and not path:
         return f"{ast.unparse(node)} as a value"
     return next((f".{name}" for name in path if leads_out(name)), "")
 
 
-def _belongs(value: Any) -> bool:
+def belongs(value: Any) -> bool:
     """Whether this is the language's own: not what its modules have imported from Python."""
+    value = value.func if isinstance(value, functools.partial) else value
     module = getattr(value, "__module__", None) or type(value).__module__
     return value is None or module.startswith(("triton.", "kernelmill.")) or module in ("builtins", "triton")
 
 
-_STATEMENTS = (
-    *(ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.ClassDef, ast.Lambda, ast.AsyncFunctionDef),
-    *(ast.Try, ast.Raise, ast.Delete, ast.Yield, ast.YieldFrom, ast.Await, ast.GeneratorExp, ast.NamedExpr),
+_NODES = (
+    *(ast.arguments, ast.arg, ast.keyword, ast.comprehension, ast.expr_context),
+    *(ast.boolop, ast.operator, ast.unaryop, ast.cmpop),
+    *(ast.Return, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.While, ast.If, ast.Expr, ast.Assert),
+    *(
+        ast.Pass,
+        ast.Break,
+        ast.Continue,
+        ast.BoolOp,
+        ast.BinOp,
+        ast.UnaryOp,
+        ast.IfExp,
+        ast.Compare,
+        ast.Call,
+    ),
+    *(
+        ast.Constant,
+        ast.Name,
+        ast.Attribute,
+        ast.Subscript,
+        ast.Slice,
+        ast.Starred,
+        ast.List,
+        ast.Tuple,
+        ast.Dict,
+    ),
+    *(ast.ListComp, ast.JoinedStr, ast.FormattedValue, ast.Raise),
 )
+"""What a kernel may consist of."""
 _LEADS_OUT = frozenset(
     {name for kind in (JITFunction, ConstexprFunction, stock.InterpretedFunction) for name in dir(kind)}
     | {"handle", "data", "fn", "src", "interpreted", "arg_names", "params", "kwargs", "module", "signature"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib
 import math
 import operator
@@ -16,17 +17,20 @@ import os
 import sys
 import textwrap
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from triton.runtime import interpreter as stock
+from triton.runtime import jit
 from triton.runtime.jit import ConstexprFunction, JITFunction
 
 from kernelmill.base.python_text import parse_module
 from kernelmill.evaluate.kernel_source import key_of, source_lines
 from kernelmill.evaluate.trace.kernel_language import (
+    belongs,
     is_language,
     is_usable,
     leads_out,
@@ -36,7 +40,7 @@ from kernelmill.evaluate.trace.kernel_language import (
 from kernelmill.evaluate.trace.steps import Unrecordable
 
 _BUILTINS = (
-    "abs", "bool", "divmod", "float", "int", "isinstance", "len", "list", "max", "min", "print",
+    "abs", "bool", "divmod", "float", "int", "len", "list", "max", "min", "print",
     "range", "sum", "tuple", "zip", "enumerate", "reversed", "pow", "round", "ValueError",
     "AssertionError", "TypeError", "RuntimeError",
 )  # fmt: skip
@@ -54,6 +58,8 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
     plain = isinstance(kernel, types.FunctionType)
     evaluated = plain or isinstance(kernel, ConstexprFunction)
     function = kernel if plain else kernel.fn
+    if getattr(getattr(kernel, "rewriter", None), "fn", function) is not function:
+        raise Unrecordable(f"the function of the kernel {function.__qualname__} was exchanged")
     key = key_of(function)
     if key in kernels:
         return key
@@ -62,6 +68,7 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
     kernels[key] = {
         "kind": "function" if plain else "constexpr_function" if evaluated else "kernel",
         "name": function.__name__,
+        "qualname": function.__qualname__,
         "text": text,
         "line": line,
         "module": function.__module__,
@@ -86,7 +93,7 @@ def text_of(kernel: Any, kernels: dict[str, dict[str, Any]]) -> str:
             "constexpr",
         ):
             value = tl.constexpr(value)
-        packed = (packed_value if evaluated else packed_constant)(value, kernels)
+        packed = _module(value) or (packed_value if evaluated else packed_constant)(value, kernels)
         if packed is _FOREIGN and evaluated and isinstance(value, types.FunctionType):
             packed = {"kernel": text_of(value, kernels)}
         if packed is _FOREIGN and isinstance(value, types.ModuleType):
@@ -190,17 +197,32 @@ def packed_constant(value: Any, kernels: dict[str, dict[str, Any]]) -> Any:
         return _FOREIGN if inner is _FOREIGN else {"constexpr": inner}
     if isinstance(value, tl.dtype):
         return packed_value(value, kernels)
-    if isinstance(value, types.ModuleType):
-        name = value.__name__
-        if name == "triton" or name.startswith("triton."):
-            return {"module": name}
-        return {"module": "math"} if value is math else _FOREIGN
     module = getattr(value, "__module__", None) or ""
     if (module == "triton" or module.startswith("triton.")) and hasattr(value, "__name__"):
         qualified = getattr(value, "__qualname__", value.__name__)
         name = value.__name__ if "<locals>" in qualified else qualified
-        return {"attribute": [module, name]}
+        if _found(module, name) is value:
+            return {"attribute": [module, name]}
     return _named(value)
+
+
+def _module(value: Any) -> Any:
+    """A module that a kernel may name. No other value holds one."""
+    if not isinstance(value, types.ModuleType):
+        return None
+    name = value.__name__
+    ours = value is math or (
+        (name == "triton" or name.startswith("triton.")) and sys.modules.get(name) is value
+    )
+    return {"module": name} if ours else None
+
+
+def _found(module: str, name: str) -> Any:
+    """What a loaded module has under this name; nothing if there is none."""
+    try:
+        return operator.attrgetter(name)(sys.modules[module])
+    except (KeyError, AttributeError):
+        return None
 
 
 def _named(value: Any) -> Any:
@@ -218,7 +240,7 @@ def packed_value(value: Any, kernels: dict[str, dict[str, Any]]) -> Any:
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
-        return {"float": value.hex()}
+        return {"float": float.hex(value)}
     if isinstance(value, tl.dtype):
         return {"tl": str(value.name)}
     if isinstance(value, torch.dtype):
@@ -274,13 +296,14 @@ class Kernels:
             "getattr": _getattr,
             "hasattr": _hasattr,
             "type": _type,
+            "isinstance": _isinstance,
             "str": _str,
             "repr": _str,
         }
         namespace: dict[str, Any] = {"__builtins__": own, "__name__": f"kernel_{len(self._made)}"}
         self._made[key] = None  # while it is made: no kernel can call itself
         for name, packed in entry["uses"].items():
-            namespace[name] = self.value(packed)
+            namespace[name] = self._use(packed)
         [definition] = parse_module(entry["text"]).body
         if not isinstance(definition, ast.FunctionDef) or definition.decorator_list:
             raise NotTheLanguage(f"{key} is no plain function")
@@ -292,8 +315,21 @@ class Kernels:
         if entry["kind"] == "kernel":
             function = triton.jit(function, **entry["options"])
         elif entry["kind"] == "constexpr_function":
-            function = triton.constexpr_function(function)
+            function = triton.constexpr_function(_without_tensors(function) if _interprets() else function)
         self._made[key] = function
+
+    def _use(self, packed: Any) -> Any:
+        """What a name of a kernel's stands for: a module, or a constant."""
+        if isinstance(packed, dict) and "module" in packed:
+            name = packed["module"]
+            if name not in ("math", "triton") and not is_language(name):
+                raise NotTheLanguage(f"a kernel uses {name}, which is not Triton's language")
+            return importlib.import_module(name)
+        if isinstance(packed, dict) and "names" in packed:
+            inner = packed["names"]
+            has = {name: self._use(value) for name, value in inner["has"].items()}
+            return module_part(str(inner["of"]), has)
+        return self.value(packed)
 
     def value(self, packed: Any) -> Any:
         """A constant from its packed form."""
@@ -312,24 +348,17 @@ class Kernels:
             return tl.constexpr(self.value(inner))
         if kind == "kernel":
             return self[inner]
-        if kind == "names":
-            return module_part(
-                str(inner["of"]), {name: self.value(value) for name, value in inner["has"].items()}
-            )
-        if kind == "module" and (inner in ("math", "triton") or is_language(inner)):
-            return importlib.import_module(inner)
         if kind == "attribute" and (is_usable(*inner) or is_language(inner[0])):
             found = operator.attrgetter(inner[1])(importlib.import_module(inner[0]))
-            if is_usable(*inner) or isinstance(
-                found, (stock.InterpretedFunction, JITFunction, ConstexprFunction)
-            ):
+            its_own = belongs(found) and not isinstance(found, types.ModuleType)
+            if its_own and (is_usable(*inner) or isinstance(found, _FUNCTIONS)):
                 return found
         raise NotTheLanguage(f"a kernel uses {inner}, which is not Triton's language")
 
 
 def _getattr(owner: Any, name: Any, *default: Any) -> Any:
     name = getattr(name, "value", name)
-    if type(name) is not str or isinstance(owner, types.ModuleType) or leads_out(name):
+    if type(name) is not str or not isinstance(owner, _VALUES) or leads_out(name):
         raise NotTheLanguage(f"a kernel uses {name}, which is not Triton's language")
     return getattr(owner, name, *default)
 
@@ -340,7 +369,20 @@ def _hasattr(owner: Any, name: Any) -> bool:
 
 
 def _type(value: Any) -> Any:
+    if _is_a_number(value):
+        raise NotTheLanguage("a kernel asks for the type of a number, which depends on its value")
     return type(value)
+
+
+def _isinstance(value: Any, kinds: Any) -> bool:
+    if _is_a_number(value) and kinds is not tl.tensor:
+        raise NotTheLanguage("a kernel asks for the type of a number, which depends on its value")
+    return isinstance(value, kinds)
+
+
+def _is_a_number(value: Any) -> bool:
+    """Whether this is one at run time: compiled, it is a constant where it is 1."""
+    return isinstance(value, tl.tensor) and not value.type.is_block() and not value.type.is_ptr()
 
 
 def _str(value: Any) -> str:
@@ -349,3 +391,31 @@ def _str(value: Any) -> str:
     if not isinstance(value, (str, int, float, tl.dtype)):
         raise NotTheLanguage("a kernel makes a text of a value")
     return str(value)
+
+
+def _interprets() -> bool:
+    return bool(jit.knobs.runtime.interpret)
+
+
+def _without_tensors(function: Any) -> Any:
+    """A function that the compiler evaluates. It knows no numbers of tensors then, so it gets none."""
+
+    @functools.wraps(function)
+    def evaluated(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(one, tl.tensor) for one in _flat([*args, *kwargs.values()])):
+            raise NotTheLanguage(f"{function.__name__}, which the compiler evaluates, is given a tensor")
+        return function(*args, **kwargs)
+
+    return evaluated
+
+
+def _flat(values: Any) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple, tl.core.tuple)):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+_FUNCTIONS = (stock.InterpretedFunction, JITFunction, ConstexprFunction)
+_VALUES = (tl.tensor, tl.dtype, tl.constexpr, tl.core.tuple, tuple, int, float, str)

@@ -20,7 +20,13 @@ from kernelmill.evaluate.judge.torch_work import HOST_READS
 from kernelmill.evaluate.task.values import seed_all, told_of_seeds
 from kernelmill.evaluate.trace.kernel_text import is_foreign, packed_value, text_of
 from kernelmill.evaluate.trace.replayer import leaves_of
-from kernelmill.evaluate.trace.steps import MOST_CONSTANT_BYTES, MOST_STEPS, Trace, Unrecordable
+from kernelmill.evaluate.trace.steps import (
+    MOST_CONSTANT_BYTES,
+    MOST_CONSTANTS,
+    MOST_STEPS,
+    Trace,
+    Unrecordable,
+)
 from kernelmill.torch_calls.recorder import OpRecorder, is_own
 from kernelmill.torch_calls.tensors import tensors_in
 
@@ -95,6 +101,12 @@ class Recorder(OpRecorder):
                 raise Unrecordable("a CUDA graph that was captured before")
             for step in self._graphs[id(graph)][1]:
                 self._step(step)
+
+    def read(self, tensor: torch.Tensor) -> None:
+        """The host reads a tensor's numbers."""
+        if not (self._muted or self.trouble):
+            with self._recording():
+                self._step({"read": self._known(tensor)})
 
     def called(self) -> None:
         """The model is built, and now it is called."""
@@ -187,7 +199,7 @@ class Recorder(OpRecorder):
                 shape |= {"view": base, "offset": tensor.storage_offset(), "dtype": name}
             else:
                 self._bytes += tensor.numel() * tensor.element_size()
-                if self._bytes > MOST_CONSTANT_BYTES:
+                if self._bytes > MOST_CONSTANT_BYTES or len(self.constants.sent) >= MOST_CONSTANTS:
                     raise Unrecordable("its constants are too large")
                 shape |= {"constant": len(self.constants.sent), "device": _device(tensor).type}
                 own = tensor.detach() if shape["device"] == "cpu" else _cpu(tensor.detach())
@@ -222,7 +234,7 @@ class Recorder(OpRecorder):
         if value is None or isinstance(value, (bool, int, str)):
             return value
         if isinstance(value, float):
-            return {"float": value.hex()}
+            return {"float": float.hex(value)}
         if isinstance(value, torch.device):
             return {"device": str(value)}
         if isinstance(value, _TORCH):
@@ -275,6 +287,6 @@ class _Reads(TorchFunctionMode):  # type: ignore[misc]
         self._recorder = recorder
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in HOST_READS:
-            self._recorder.trace.reads.append(HOST_READS[func])
+        if func in HOST_READS and func is not torch.Tensor.item:  # which is an operation
+            self._recorder.read(args[0])
         return func(*args, **(kwargs or {}))

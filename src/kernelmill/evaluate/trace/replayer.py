@@ -6,6 +6,7 @@ from their text. The trace comes from an untrusted process: this one must be con
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -16,6 +17,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from kernelmill.evaluate.judge.channel import DTYPES
 from kernelmill.evaluate.task.values import seed_all, seeded_apart
 from kernelmill.evaluate.trace.kernel_text import Kernels
+from kernelmill.evaluate.trace.steps import READS_SIZES, reads
 from kernelmill.torch_calls.tensors import tensors_in
 
 
@@ -30,6 +32,39 @@ def leaves_of(given: dict[str, Any]) -> dict[str, torch.Tensor]:
         for name, value in given.items()
         for number, tensor in enumerate(tensors_in(value))
     }
+
+
+class Read:
+    """What the host reads in one run."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+        self.elements = 0
+        self.bits = 0
+
+    def result(self, out: Any, made: list[torch.Tensor], sizes: bool) -> None:
+        """Take the result of an operation. Of some the host learns no more than the sizes."""
+        for tensor in made:
+            if sizes:
+                self._take(repr(tuple(tensor.shape)).encode(), 0)
+            else:
+                self.numbers(tensor)
+        if not made:
+            self._take(repr(out).encode(), 1)
+
+    def numbers(self, tensor: torch.Tensor) -> None:
+        with torch._C._DisableTorchDispatch(), torch.no_grad():
+            held = tensor.detach().cpu().contiguous().reshape(-1)
+            data = held.view(torch.uint8).numpy().tobytes() if held.numel() else b""
+        self._take(data, tensor.numel())
+
+    def _take(self, data: bytes, elements: int) -> None:
+        self._hash.update(len(data).to_bytes(8, "little") + data)
+        self.bits += 8 * len(data)
+        self.elements += elements
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"hash": self._hash.hexdigest(), "bits": self.bits}
 
 
 class Replayer:
@@ -53,6 +88,7 @@ class Replayer:
         self._dead = _last_uses(self._steps, [self._output, self._again])
         self._given: dict[str, Any] = {}
         self._apart = ExitStack()
+        self.read = Read()
 
     def _refuse_early_inputs(self, begins: list[int]) -> None:
         """What is done before a call is not counted as work of that call, so its inputs do not exist then."""
@@ -67,6 +103,7 @@ class Replayer:
         """
         self._values = {}
         self._given = {"leaves": leaves, "seeds": seeds}
+        self.read = Read()
         with torch.no_grad():
             for at in range(self._called):
                 self._run(at)
@@ -113,6 +150,8 @@ class Replayer:
             self._kernels[step["launch"]][tuple(step["grid"])](**arguments, **options)
         elif "called" in step:
             pass
+        elif "read" in step:
+            self.read.numbers(self._value({"t": step["read"]}))
         elif "seed" in step:
             seed_all(self._given["seeds"][step["seed"]])
         elif "seed_apart" in step:
@@ -156,6 +195,8 @@ class Replayer:
         given = {key: self._value(value) for key, value in step["kwargs"].items()}
         out = getattr(packet, overload)(*self._value(step["args"]), **given)
         made = tensors_in(out)
+        if reads(step):
+            self.read.result(out, made, step["op"] in READS_SIZES)
         if len(made) != len(step["outs"]):
             raise NotReplayable(f"{step['op']} returned {len(made)} tensors instead of {len(step['outs'])}")
         for number, tensor in zip(step["outs"], made, strict=True):
@@ -228,7 +269,7 @@ def _tensors(value: Any) -> Iterator[int]:
             yield from _tensors(item)
     elif isinstance(value, dict):
         for key, item in value.items():
-            if key in ("t", "view", "out") and isinstance(item, int):
+            if key in ("t", "view", "out", "read") and isinstance(item, int):
                 yield item
             elif key == "outs":
                 yield from item

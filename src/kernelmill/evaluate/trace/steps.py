@@ -11,6 +11,7 @@ A tensor is a number. It is made by one step, and later steps may change it in p
     {"view": m, "out": n, "size", "stride", "offset", "dtype"}
                                                 the memory of m, seen otherwise by no recorded step
     {"op": "aten.add.Tensor", "args", "kwargs", "outs": [n, …]}
+    {"read": m}                                 the host reads the numbers of m by no operation (`tolist`)
     {"called": true}                            the model is built: what follows is its call
     {"launch": key, "grid": [x, y, z], "args": {name: value}, "options": {…}}
 
@@ -27,7 +28,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MOST_STEPS = 20_000
+MOST_CONSTANTS = 4_000
+CAPTURED_BEFORE = "a CUDA graph that was captured before"
+MOST_TEXT = 6 << 20
+"""Characters of a trace as JSON."""
 MOST_CONSTANT_BYTES = 256 << 20
+
+
+READS_NUMBERS = frozenset(f"aten.{name}.default" for name in ("_local_scalar_dense", "equal", "is_nonzero"))
+READS_SIZES = frozenset(
+    f"aten.{name}.default" for name in ("nonzero", "masked_select", "unique_dim", "_unique2")
+) | {"aten.repeat_interleave.Tensor"}
+"""Operations by which the host learns numbers, and those by whose results it learns sizes. After either, a program may
+be another one for other values."""
+
+
+def reads(step: dict[str, Any]) -> str:
+    """What the host reads by a step; empty if it reads nothing."""
+    name = str(step.get("op", ""))
+    copied = name == "aten._to_copy.default" and '"cpu"' in str(step.get("kwargs")).replace("'", '"')
+    if copied or name in READS_NUMBERS or name in READS_SIZES:
+        return name[:80]
+    return "a tensor's numbers" if "read" in step else ""
 
 
 class Unrecordable(Exception):
@@ -43,5 +65,3 @@ class Trace:
     """The result, as a nested value."""
     again: Any = None
     """The second call's, if one was recorded. It begins with the second `called`."""
-    reads: list[str] = field(default_factory=list)
-    """What the host read by functions that are no operations (`tolist`)."""
