@@ -320,6 +320,6 @@ def test_a_program_is_written_as_it_was_run_and_as_text(capsys: pytest.CaptureFi
     kernel = program["kernels"][launch["launch"]]
     assert kernel["text"] in Path("cand.py").read_text()
     text = Path(f"programs/new/cand.py-{key}.txt").read_text().splitlines()
-    (line,) = [one for one in text if one.startswith(f"{launch['launch']}[")]
-    assert line.startswith(f"{launch['launch']}[{', '.join(map(str, launch['grid']))}](")
+    (line,) = [one for one in text if one.startswith("launch ")]
+    assert line.startswith(f"launch {launch['launch']}, grid {tuple(launch['grid'])}: ")
     assert all(f"{name}=" in line for name in launch["args"])

@@ -62,6 +62,15 @@ def kind_of(func: Any) -> OpKind:
     return _KIND_CACHE[func]
 
 
+_UNPRICED = re.compile(r"_?[cp]dist|_?embedding_bag")
+
+
+def is_priced(func: Any) -> bool:
+    """Whether an operation's cost follows from the bytes that it moves, or from torch's count of its FLOPs."""
+    name = func._schema.name.partition("::")[2]
+    return kind_of(func) != "other" and not _UNPRICED.match(name)
+
+
 def _classify(func: Any) -> OpKind:
     """Classify by torch's tags where they are reliable, else by name."""
     import torch

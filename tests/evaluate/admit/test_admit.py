@@ -110,6 +110,92 @@ def test_every_input_is_tried_as_an_answer_and_the_one_that_passes_is_named(whic
     assert reason == f"an input passed through passes: a candidate is accepted that {words}"
 
 
+UNREAD = {
+    "an unused one": (source("x.sin()", TWO), ["args[1]"]),
+    "the first of two": (source("y[0].sin()", TWO), ["args[0]"]),
+    "one multiplied by zero": (source("x.sin() + 0 * y[0]", TWO), ["args[1]"]),
+    "one whose effect is below the tolerance": (source("x.sin() + 1e-10 * y[0]", TWO), ["args[1]"]),
+    "one of which only the shape is used": (source("x.sin().view_as(y[0])", TWO), ["args[1]"]),
+    "two of three": (source("y[0].sin()", THREE), ["args[0]", "args[2]"]),
+    "one in a dictionary": (
+        source("x['a'].sin()", "[{'a': torch.randn(8, 32), 'b': torch.randn(8, 32)}]"),
+        ["args[0]['b']"],
+    ),
+    "an unused index": (source("x.sin()", "[torch.randn(8, 32), torch.randint(0, 8, (8,))]"), ["args[1]"]),
+    "one in a scalar result": (source("x.square().sum()", TWO), ["args[1]"]),
+}
+READ = {
+    "a sum of two": source("x.sin() + y[0].cos()", TWO),
+    "one for each output": source("(x.sin(), y[0].cos())", TWO),
+    "a scalar result of two": source("(x * y[0]).square().sum()", TWO),
+    "a mask": source("x.masked_fill(y[0], 0.5)", "[torch.randn(8, 32), torch.rand(8, 32) < 0.1]"),
+    "a number": source("x * y[0]", "[torch.randn(8, 32), torch.rand(())]"),
+    "a target of a loss": source(
+        "F.cross_entropy(x, y[0])", "[torch.randn(8, 32), torch.randint(0, 32, (8,))]"
+    ),
+    "inputs in a list": source("x[0].sin() * x[1]", "[[torch.randn(8, 32), torch.randn(8, 32)]]"),
+    "one tensor passed twice": source("x.sin() * y[0]", "[torch.randn(8, 32)] * 2"),
+}
+SAME = {
+    "a constant index": source("x.sin()[y[0]]", "[torch.randn(8, 32), torch.arange(8) // 2]"),
+    "a constant index that does nothing": source("x.sin()[y[0]]", "[torch.randn(8, 32), torch.arange(8)]"),
+    "a mask that is always open": source("x.sin() * y[0]", "[torch.randn(8, 32), torch.ones(8, 32)]"),
+    "an empty tensor": source("torch.cat([x.sin(), y[0]])", "[torch.randn(8, 32), torch.empty(0, 32)]"),
+}
+
+
+@pytest.mark.parametrize("which", UNREAD)
+def test_an_input_that_does_not_matter_is_named(which: str) -> None:
+    code, paths = UNREAD[which]
+    found = admission(code)
+    assert not found["admitted"]
+    assert [said for said in found["reasons"] if "does not matter" in said] == [
+        f"{path} does not matter: a candidate is accepted that never reads it" for path in paths
+    ]
+    assert [path for path, said in found["details"]["unread"].items() if said == "passes"] == paths
+
+
+@pytest.mark.parametrize("which", READ)
+def test_a_task_that_reads_all_its_inputs_is_admitted(which: str) -> None:
+    found = admission(READ[which])
+    assert found["admitted"], found["reasons"]
+    assert set(found["details"]["unread"].values()) == {"refused"}
+
+
+@pytest.mark.parametrize("which", SAME)
+def test_an_input_that_is_the_same_in_every_draw_is_no_reason(which: str) -> None:
+    found = admission(SAME[which])
+    assert found["admitted"], found["reasons"]
+    assert found["details"]["unread"] == {
+        "args[0]": "refused",
+        "args[1]": "does not apply: it is the same in every draw",
+    }
+
+
+def test_an_input_of_which_the_reference_refuses_another_draws_value_is_no_reason() -> None:
+    code = source(
+        "x.sin() if int((x > 0).sum()) == y[0] else 1 / 0", "[v := torch.randn(8, 32), (v > 0).sum()]"
+    )
+    found = admission(code)
+    assert found["admitted"], found["reasons"]
+    for said in found["details"]["unread"].values():
+        assert said.startswith("does not apply: the reference refuses another draw's: forward(): ")
+
+
+def test_an_input_that_only_another_question_needs_is_listed() -> None:
+    code = source("x.sin().masked_fill(y[0] > 5, 0)", TWO)
+    found = admission(code)
+    assert found["admitted"], found["reasons"]
+    assert found["details"]["unread"]["args[1]"].startswith("refused only by ")
+
+
+def test_a_task_that_ignores_all_its_inputs_is_told_so_once() -> None:
+    reasons = admission(BAD["inputs ignored passes"])["reasons"]
+    assert [said for said in reasons if "input" in said or "args" in said] == [
+        "inputs ignored passes: a candidate is accepted that gives the answer to other inputs"
+    ]
+
+
 def test_what_passes_is_said_in_plain_words_and_one_computed_output_is_enough() -> None:
     assert "zeros passes: a candidate is accepted that returns zeros" in admission(source("x - x"))["reasons"]
     found = admission(source("(y[0] * 1, x.sin())", TWO))

@@ -214,7 +214,7 @@ class Candidate:
 
     def noted_modes(self) -> None:
         """Note each submodule's mode at construction."""
-        modules = self.model.modules() if _is_module(self.model) else ()
+        modules = _modules(self.model) if _is_module(self.model) else ()
         self.built = [(part, part.training) for part in modules]
 
     def do_weights(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -265,7 +265,7 @@ class Candidate:
         mine = _stores(result)
         held = {"input": _stores([args, kwargs]), "previous output": previous}
         held["parameter"] = (
-            _stores(list(self.model.state_dict().values())) if _is_module(self.model) else set()
+            _stores(list(_state_dict(self.model).values())) if _is_module(self.model) else set()
         )
         answer["shares"] = [what for what, stores in held.items() if mine & stores]
         after = tensors_in([args, kwargs])
@@ -431,8 +431,15 @@ def _owned(packed: dict[str, Any], value: Any) -> Any:
     return value
 
 
+# A model's own ways to tell its state are not asked: they would run for the judge only.
+_state_dict, _modules = torch.nn.Module.state_dict, torch.nn.Module.modules
+_copy = torch.Tensor.copy_
+
+
 def give_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
-    own = dict(model.state_dict())
+    own = dict(_state_dict(model))
+    if not all(type(one) in (torch.Tensor, torch.nn.Parameter) for one in own.values()):
+        return "seed_only"
     if not state and not own:
         return "strict"
     if set(own) == set(state) and all(own[name].shape == state[name].shape for name in own):
@@ -445,8 +452,9 @@ def give_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
         way = "by_order"
     else:
         return "seed_only"
-    for mine, given in pairs:
-        mine.copy_(given)
+    with torch._C.DisableTorchFunction():
+        for mine, given in pairs:
+            _copy(mine, given)
     return way
 
 

@@ -20,7 +20,8 @@ def torch_share(said: dict[str, Any], reference: TorchWork, largest: int = FULL_
     `largest` is the number of elements of the largest tensor in the task as it was run. In small tasks,
     products take no longer than the operations around them. At full size they take nearly all of the time.
     """
-    needed, given = _groups(_work(reference.kinds)), _groups(_work(said["kinds"], like=reference.kinds))
+    needed = _groups(_work(reference.kinds))
+    given = _given(said, reference, needed)
     total = sum(needed.values())
     if not total:
         return 0.0
@@ -45,13 +46,24 @@ def who_computed(said: dict[str, Any], reference: TorchWork, elements: int, larg
     needed = _groups(_work(reference.kinds))
     if not needed:
         return ""
-    given = _groups(_work(said["kinds"], like=reference.kinds))
-    most = sum(given.values()) > _COVERED * sum(needed.values())
-    if said["copy_of"] and most and torch_share(said, reference, largest) > _COVERED:
+    if said["copy_of"]:
         return f"the output is the result of {said['copy_of']}, copied"
+    given = _given(said, reference, needed)
     if all(given.get(group, 0.0) >= _COVERED * seconds for group, seconds in needed.items()):
         return "torch did all of the work"
     return ""
+
+
+def _given(said: dict[str, Any], reference: TorchWork, needed: dict[str, float]) -> dict[str, float]:
+    """The work that torch did for the candidate, by group. What has no price may be all of it.
+
+    Light work can be done by heavy operations: a softmax by attention, a running sum by a product.
+    """
+    given = _groups(_work(said["kinds"], like=reference.kinds))
+    unpriced = said["kinds"].get("unpriced")
+    if "heavy" not in needed:
+        return {"light": max(sum(given.values()), needed.get("light", 0.0) if unpriced else 0.0)}
+    return given | ({"heavy": max(given.get("heavy", 0.0), needed["heavy"])} if unpriced else {})
 
 
 def _work(kinds: dict[str, float], like: dict[str, float] | None = None) -> dict[str, float]:

@@ -18,7 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelmill.evaluate.task.chunked import chunks, plain
-from kernelmill.torch_calls.op_kinds import kind_of
+from kernelmill.torch_calls.op_kinds import is_priced, kind_of
 from kernelmill.torch_calls.recorder import OpRecorder, flops_of, is_own
 from kernelmill.torch_calls.tensors import tensors_in
 
@@ -26,6 +26,7 @@ _BYTES_PER_SECOND = 3.35e12
 _FLOPS = {torch.float32: 6e13, torch.float64: 3e13}
 _FLOPS_16_BIT = 8e14
 _FREE = {"view", "creation"}
+_WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool)
 _KEPT_RESULTS = 32
 HOST_READS = {
     torch.Tensor.cpu: "cpu",
@@ -54,7 +55,7 @@ class TorchWork:
     arithmetic: float = 0.0
     """Seconds that the products would take if memory access were free."""
     copy_of: str = ""
-    """The torch operation whose result equals the output, number for number; empty if there is none."""
+    """The torch operation of whose result the output is a copy, or a multiple; empty if there is none."""
 
     def to_dict(self) -> dict[str, Any]:
         return {"kinds": self.kinds, "ops": self.ops, "host": self.host, "copy_of": self.copy_of}
@@ -71,7 +72,8 @@ class TorchWorkCounter(OpRecorder):
         super().__init__()
         self.work = TorchWork()
         self._kept = _KEPT_RESULTS if keep else 0
-        self._results: list[tuple[str, torch.Tensor]] = []
+        self._results: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+        """The operation, its result, and a copy of that."""
         self._host = _HostReads(self)
 
     def __enter__(self) -> TorchWorkCounter:
@@ -89,7 +91,9 @@ class TorchWorkCounter(OpRecorder):
             with suppress(NotImplementedError):
                 return self.inside(func, args, kwargs)
         out = func(*args, **kwargs)
-        kind = "elementwise" if _truncates(func, args, out) else kind_of(func)
+        kind: str = "elementwise" if _truncates(func, args, out) else kind_of(func)
+        if not is_priced(func) and tensors_in(out):
+            kind = "unpriced"
         if kind not in _FREE and not self._muted:
             moving, arithmetic = _seconds(func, args, kwargs, out)
             seconds = max(moving, arithmetic)
@@ -98,16 +102,19 @@ class TorchWorkCounter(OpRecorder):
             self.work.kinds[kind] = self.work.kinds.get(kind, 0.0) + seconds
             self.work.ops[name] = self.work.ops.get(name, 0.0) + seconds
             if kind != "copy" and len(self._results) < self._kept:
-                self._results += [(name, tensor) for tensor in tensors_in(out)]
+                with self.muted():  # kernels may write to the result later
+                    made = [tensor for tensor in tensors_in(out) if tensor.numel() > 1]
+                    self._results += [(name, tensor, tensor.detach().clone()) for tensor in made]
         return out
 
     def look_for(self, outputs: list[torch.Tensor]) -> None:
-        """Set `copy_of` if an output equals a result that torch has computed."""
+        """Set `copy_of` if an output is a copy or a multiple of what torch has computed, and not that itself."""
         for output in outputs:
-            if output.numel() < 2:
+            if output.numel() < 2 or not (output.is_floating_point() or output.dtype in _WHOLE):
                 continue
-            for name, tensor in self._results:
-                if tensor.numel() == output.numel() and _copied(tensor.reshape(-1), output.reshape(-1)):
+            for name, result, held in self._results:
+                same = result.untyped_storage().data_ptr() == output.untyped_storage().data_ptr()
+                if not same and held.numel() == output.numel() and _copied(held, output):
                     self.work.copy_of = name
                     return
 
@@ -122,8 +129,19 @@ def _truncates(func: Any, args: Any, out: Any) -> bool:
 
 
 def _copied(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether the second is a multiple of the first, but for one rounding."""
+    one, other = one.reshape(-1), other.reshape(-1)
+    if not one.is_floating_point() or not other.is_floating_point():
+        return all(torch.equal(plain(a.to(b.dtype)), plain(b)) for _, (a, b) in chunks(one, other))
+    squares, products = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    for _, (a, b) in chunks(one, other):
+        a, b = (t.cpu().double().nan_to_num(0, 0, 0) for t in (a, b))
+        squares, products = squares + a.square().sum(), products + (a * b).sum()
+    if not bool(squares > 0):
+        return False
+    factor, eps = products / squares, torch.finfo(other.dtype).eps
     return all(
-        torch.equal(plain(a.to(b.dtype)).nan_to_num(), plain(b).nan_to_num())
+        bool(((a.cpu().double() * factor - b.cpu().double()).abs() <= eps * b.cpu().double().abs()).all())
         for _, (a, b) in chunks(one, other)
     )
 

@@ -55,7 +55,7 @@ def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Retur
         return returned
     trial.program, trial.first = _open(trial), recording
     trouble = trial.program.load(recording)
-    same = Returned(None, trouble, {}, 0.0) if trouble else trial.program.call(call, seed)
+    same = Returned(None, trouble, {}, 0.0) if trouble else trial.program.call(call, seed, look=True)
     if same.outputs is None:
         return _does_not_run(trial, recording, returned, same.trouble)
     answer = session.expected(call, seed)

@@ -60,6 +60,7 @@ from kernelmill.problems import module_file
 from kernelmill.torch_calls.tensors import map_tensors
 
 _numbers = itertools.count()
+_INPUTS = 0x2545F4914F6CDD1D
 _WANTS = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN, errno.EIO)
 _WANTING = ("can't allocate memory", "can't start new thread")
 
@@ -124,7 +125,8 @@ class Reference:
         return model
 
     def inputs(self, seed: int) -> Call:
-        seed_all(seed)
+        """The task's own inputs. A model that is called with this seed does not draw the same numbers."""
+        seed_all(seed ^ _INPUTS)
         with self._blamed("get_inputs()"), torch.no_grad(), torch.device(self.device), self._home():
             args, kwargs = module_file.inputs(self._module)
         return Call(args, kwargs).map(lambda t: t.detach().to(self.device))

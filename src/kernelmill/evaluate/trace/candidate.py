@@ -18,6 +18,7 @@ from kernelmill.evaluate.judge.torch_work import TorchWorkCounter
 from kernelmill.evaluate.trace.recorder import Recorder
 from kernelmill.evaluate.trace.replayer import Read, Replayer, leaves_of
 from kernelmill.evaluate.trace.steps import MOST_TEXT
+from kernelmill.torch_calls.tensors import tensors_in
 
 
 class TracedCandidate(Candidate):
@@ -79,7 +80,7 @@ class TracedCandidate(Candidate):
         """Record a call of the model as it is: its state is given from outside, and what else it has are constants."""
         self.again, self.recorder = None, Recorder()
         recorder = self.recorder
-        own = dict(self.model.state_dict()) if isinstance(self.model, torch.nn.Module) else {}
+        own = dict(torch.nn.Module.state_dict(self.model)) if isinstance(self.model, torch.nn.Module) else {}
         state = (
             [own[name] for name in names] if set(names) == set(own) else list(own.values()) if names else []
         )
@@ -129,7 +130,7 @@ class TracedCandidate(Candidate):
     def do_replay(self, request: dict[str, Any]) -> dict[str, Any]:
         """Run the trace. Work and launches are those of the call, not of the model's construction."""
         self._build(request)
-        work = TorchWorkCounter(keep=False)
+        work = TorchWorkCounter(keep=bool(request.get("look")))
         self.replayer.read = Read()
         self.runtime.begin(request)
         try:
@@ -138,6 +139,9 @@ class TracedCandidate(Candidate):
             packed = pack(result, self.outgoing)
         finally:
             observed = self.runtime.end()
+        if request.get("look"):
+            with torch.no_grad():
+                work.look_for([leaf for leaf in tensors_in(result) if type(leaf) is torch.Tensor])
         work.work.host = self.replayer.read.elements
         return {
             "output": packed,

@@ -377,7 +377,8 @@ def _type(value: Any) -> Any:
 def _isinstance(value: Any, kinds: Any) -> bool:
     if _is_a_number(value) and kinds is not tl.tensor:
         raise NotTheLanguage("a kernel asks for the type of a number, which depends on its value")
-    return isinstance(value, kinds)
+    kinds = kinds if isinstance(kinds, tuple) else (kinds,)
+    return isinstance(value, kinds) or (isinstance(value, tuple) and tl.core.tuple in kinds)
 
 
 def _is_a_number(value: Any) -> bool:

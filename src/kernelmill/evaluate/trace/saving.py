@@ -65,7 +65,7 @@ def _line(step: dict[str, Any]) -> str:
     if "launch" in step:
         given = [f"{name}={_word(value)}" for name, value in step["args"].items()]
         given += [f"{name}={_word(value)}" for name, value in step["options"].items()]
-        return f"{step['launch']}[{', '.join(map(str, step['grid']))}]({', '.join(given)})"
+        return f"launch {step['launch']}, grid {tuple(step['grid'])}: {', '.join(given)}"
     outs = ", ".join(f"t{number}" for number in step["outs"])
     given = [*map(_word, step["args"]), *(f"{name}={_word(value)}" for name, value in step["kwargs"].items())]
     return f"{outs}{' = ' if outs else ''}{step['op']}({', '.join(given)})"
