@@ -37,7 +37,7 @@ from kernelmill.evaluate.task.fit_size import (
     room_for,
 )
 from kernelmill.evaluate.task.own_size import own_size
-from kernelmill.evaluate.task.reference import BadReference
+from kernelmill.evaluate.task.reference import BadReference, load_reference
 from kernelmill.evaluate.task.resize import has_old_shape, keeps_powers_of_two, resized
 from kernelmill.sandbox import inside
 from kernelmill.torch_calls.tensors import dtype_of
@@ -47,6 +47,9 @@ _STEP_S = 3e-4
 """Seconds per number that the interpreter takes in a kernel that loops over them: about ten operations."""
 
 
+_MOST_OWN_ELEMENTS = 1 << 24
+_MOST_OWN_ARITHMETIC = 1e-4
+"""Seconds of `TorchWork`, some billion operations."""
 _WARM_UP_REFERENCE = """
 import torch
 class Model(torch.nn.Module):
@@ -132,7 +135,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
             )
         battery.run(trial)
         if chosen.changes and trial.probes == "all":
-            battery.at_own_size(trial, own_size(request["reference"], request.get("entry_point")))
+            _at_own_size(request, trial, chosen.mode)
     except Stop as stop:
         failure, goes_on = stop, False
     else:  # an audit continues after a failure, which is in the record
@@ -155,6 +158,22 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
         raise failure
     if code is None:  # otherwise its sizes were looked at, and it is wrong
         _other_shapes(request, chosen, first, record, dice)
+
+
+def _at_own_size(request: dict[str, Any], trial: Trial, mode: str | None) -> None:
+    """Look at a task that was shrunk at its own size: with one call, if that takes seconds, or without numbers."""
+    own = own_size(request["reference"], request.get("entry_point"))
+    if own is not None and own.elements <= _MOST_OWN_ELEMENTS and own.work.arithmetic <= _MOST_OWN_ARITHMETIC:
+        try:
+            reference = load_reference(request["reference"], request.get("entry_point"))
+            trial.session.build(reference, trial.seed(), mode)
+            done = battery.once_at_own_size(trial)
+        except BadReference as error:
+            trial.record.check("own_size", "skip", str(error)[:200])
+            return
+        if done:
+            return
+    battery.without_numbers(trial, own)
 
 
 def _load(session: Session, request: dict[str, Any], record: Record) -> None:

@@ -44,9 +44,20 @@ NEARBY = ("x8", "x4")
 
 The second is used only if the reference rejects the first.
 """
-EQUALS = ("constant_rows", "ties", "zeros")
+EQUALS = ("constant_rows", "ties", "zeros", "zero_rows")
 """Inputs with equal elements."""
-STRESS = (*NEARBY, "x100", "x1e-3", "negated", "half_x64", *EQUALS, "sorted", "outlier", "shifted")
+STRESS = (
+    *NEARBY,
+    "x100",
+    "x1e-3",
+    "negated",
+    "half_x64",
+    *EQUALS,
+    "sorted",
+    "outlier",
+    "shifted",
+    "closed_rows",
+)
 
 
 def run(trial: Trial) -> None:
@@ -71,7 +82,7 @@ def rest(trial: Trial) -> None:
         raise Stop("UNSUPPORTED", f"who computed the result cannot be established: {trial.unrecordable}")
 
 
-def _begin(probe: Callable[..., None]) -> None:
+def _begin(probe: Callable[..., Any]) -> None:
     inside.server.doing(f"probe {probe.__name__}")
 
 
@@ -204,6 +215,25 @@ def ablation(trial: Trial) -> None:
             trial.record.check(f"ablation:{kernel}", "fail" if same else "pass")
             if same:
                 trial.record.flag("A2.dead_kernel", "soft", kernel=kernel)
+
+
+def order(trial: Trial) -> None:
+    """Run the program with the last program of each launch first: on a GPU any order may happen."""
+    if trial.program is None or not trial.session.parallel:
+        return
+    seed = trial.seed()
+    call = trial.session.reference.inputs(seed)
+    returned = trial.program.call(call, seed, order="reverse")
+    if returned.outputs is None:  # it may wait for an earlier program
+        trial.record.check("order", "skip", returned.trouble[:200])
+        return
+    found = trial.session.judge("order", call, returned, seed)
+    if (
+        not found.ok
+        and trial.session.compare(trial.program.call(call, seed), trial.session.expected(call, seed)).ok
+    ):
+        trial.record.flag("C19.race", "soft", first="another order of the programs gives another result")
+        trial.fail(found)
 
 
 def _without(trial: Trial, call: Call, seed: int, **launches: Any) -> Returned:
@@ -349,7 +379,7 @@ def noncontiguous(trial: Trial) -> None:
     returned = trial.session.call(call, seed, tolerate=True)
     if "error" in returned.reply:
         trial.record.check("noncontiguous", "fail", returned.trouble[:200])
-    elif trial.session.judge("noncontiguous", call, returned, seed).ok:
+    elif trial.session.judge("noncontiguous", call, returned, seed).ok and returned.launched:
         return
     trial.record.flag("C14.ignores_strides", "soft")
     trial.record.grade.robust = False
@@ -378,12 +408,31 @@ def scalars(trial: Trial) -> None:
             trial.fail(found)
 
 
-def at_own_size(trial: Trial, own: OwnSize | None) -> None:
+def once_at_own_size(trial: Trial) -> bool:
+    """Call once at the task's own size, if the task was shrunk. Returns whether the call came back in time."""
+    _begin(once_at_own_size)
+    session, seed = trial.session, trial.seed()
+    call = session.reference.inputs(seed)
+    returned = session.call(call, seed, tolerate=True)
+    if "error" in returned.reply and (returned.reply["error"]["slow"] or returned.reply["error"]["memory"]):
+        return False
+    if "error" in returned.reply:
+        trial.record.check("own_size", "fail", returned.trouble[:200], seed=seed)
+        raise Stop("RUNTIME_ERROR", f"at the task's own size: {returned.trouble}")
+    found = session.judge("own_size", call, returned, seed)
+    if not found.ok:
+        trial.fail(found)
+    _out_of_bounds(trial, returned)
+    trial.require_own_kernels(returned, _code_of(returned), "own_size")
+    return True
+
+
+def without_numbers(trial: Trial, own: OwnSize | None) -> None:
     """Call once at the task's own size, without numbers and with launches suppressed, if the task was shrunk.
 
     Who computes the result must not depend on the size. What it computes there is not known.
     """
-    _begin(at_own_size)
+    _begin(without_numbers)
     if own is None or own.bytes > MOST_OWN_BYTES:
         why = "the reference does not run without numbers" if own is None else f"{own.bytes:,} bytes"
         trial.record.check("own_size", "skip", why)
@@ -411,6 +460,9 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
         trial.record.check(name, "fail", f"{what}: {returned.trouble[:200]}", seed=seed)
         return "fails"
     ok = trial.session.judge(name, call, returned, seed).ok
+    if ok and not returned.launched:
+        trial.record.check(f"{name}:launches", "fail", f"{what}: no kernel of its own is launched")
+        return "fails"
     if returned.reply["observed"]["oob_count"]:
         first = returned.reply["observed"]["oob"][0]
         trial.record.flag(
@@ -423,6 +475,7 @@ def other_shape(trial: Trial, what: str, name: str) -> Fit:
 ALL = (
     *(
         ablation,
+        order,
         zero_mean,
         overwrite,
         static_buffer,
@@ -435,7 +488,7 @@ ALL = (
         later,
     ),
 )
-BEFORE_GPU = (ablation, stress, autotune, modes, noncontiguous)
+BEFORE_GPU = (ablation, order, stress, autotune, modes, noncontiguous)
 """The probes before a GPU judges: those that do not need the task's own size.
 
 Strides are among them, because a kernel that ignores them reads stray memory.

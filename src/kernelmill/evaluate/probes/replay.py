@@ -31,6 +31,8 @@ They have half the time. The least number of them may take four times as long.
 MUTED_AT_ONCE = 8
 """Of these, calls in one request."""
 ONE_NUMBER = 4
+LITTLE = 0.003
+"""Relative change of all numbers that is no other input to who compares loosely."""
 USERS_SEEDS = (0, 1, 42, 123, 1234, 2024)
 """Of plain calls: what is judged otherwise has seeds that nobody guesses."""
 FIRST = "overwrite_first"
@@ -76,19 +78,24 @@ class _Others:
     def __init__(self, trial: Trial) -> None:
         self._trial, self._reference = trial, trial.session.reference
         self.fresh = self._reference.inputs(trial.seed())
-        self._seeds = {name: trial.seed() for name in ("lines", "suffix")}
-        changed = [name for name in self._seeds if self._changed(name) is not None]
+        self._seeds = {name: trial.seed() for name in ("lines", "suffix", "little", "rows")}
+        changed = [name for name in ("lines", "suffix") if self._changed(name) is not None]
         self._base = changed[-1] if changed else ""
         # Change one number at a time: a cache key made of samples, however many, misses most of them.
         self._places = self._some_places()
         ones = [f"overwrite_one{number}" for number in range(1, 1 + len(self._places))]
-        self.names = ["overwrite", FIRST, *(f"overwrite_{name}" for name in changed), *ones]
+        alike = ["overwrite_little", "overwrite_rows"] if self._places else []
+        self.names = ["overwrite", FIRST, *(f"overwrite_{name}" for name in changed), *alike, *ones]
 
     def make(self, name: str) -> Call:
         if name in ("overwrite", FIRST):
             return self.fresh
         kind = name.removeprefix("overwrite_")
-        if kind in self._seeds:
+        if kind == "little":
+            return generators.nudged(self.fresh, self._trial.roles, self._seeded(kind), LITTLE)
+        if kind == "rows":
+            return generators.rows_moved(self.fresh, self._trial.roles, self._seeded(kind))
+        if kind in ("lines", "suffix"):
             found = self._changed(kind)
             assert found is not None
             return found
@@ -107,9 +114,11 @@ class _Others:
             if other != name and {other, name} != {"overwrite", FIRST}:
                 yield self.make(other)
 
+    def _seeded(self, name: str) -> torch.Generator:
+        return self._trial.generator.manual_seed(self._seeds[name])
+
     def _changed(self, name: str) -> Call | None:
-        self._trial.generator.manual_seed(self._seeds[name])
-        return generators.distribution(name, self.fresh, self._trial.roles, self._trial.generator)
+        return generators.distribution(name, self.fresh, self._trial.roles, self._seeded(name))
 
     def _some_places(self) -> list[tuple[str, int]]:
         data = {role.path for role in self._trial.roles if role.kind == "data"}

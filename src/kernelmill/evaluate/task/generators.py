@@ -38,7 +38,9 @@ DISTRIBUTIONS = (
     "outlier",
     "zeros",
     "ties",
+    "zero_rows",
     "shifted",
+    "closed_rows",
     "lines",
     "suffix",
     "masks",
@@ -86,13 +88,13 @@ def distribution(name: str, call: Call, found: list[Role], generator: torch.Gene
     return call.replace(changed) if changed else None
 
 
-def nudged(call: Call, found: list[Role], generator: torch.Generator) -> Call:
-    """The call with each number of the data changed by up to `NUDGE`, relative."""
+def nudged(call: Call, found: list[Role], generator: torch.Generator, by: float = NUDGE) -> Call:
+    """The call with each number of the data changed by up to `by`, relative."""
     leaves, changed = dict(call.leaves()), {}
     for role in found:
         tensor = leaves[role.path]
         if role.kind == "data":
-            new = changed_in_pieces(tensor.detach(), lambda chunk: _moved(chunk, generator))
+            new = changed_in_pieces(tensor.detach(), lambda chunk: _moved(chunk, generator, by))
             changed[role.path] = _keep_form(new, role).to(tensor.device)
     return call.replace(changed)
 
@@ -115,9 +117,20 @@ def smaller_here_and_there(call: Call, found: list[Role], generator: torch.Gener
     return call.replace(changed)
 
 
-def _moved(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+def rows_moved(call: Call, found: list[Role], generator: torch.Generator) -> Call:
+    """The call with the rows of each of its data in another order."""
+    leaves, changed = dict(call.leaves()), {}
+    for role in found:
+        tensor = leaves[role.path]
+        if role.kind == "data" and tensor.dim() > 1:
+            order = torch.randperm(tensor.shape[0], generator=generator, device=generator.device)
+            changed[role.path] = _keep_form(tensor.detach()[order.to(tensor.device)], role)
+    return call.replace(changed)
+
+
+def _moved(x: torch.Tensor, generator: torch.Generator, most: float) -> torch.Tensor:
     by = torch.rand(x.shape, generator=generator, device=generator.device, dtype=torch.float64)
-    return x.double() * (1 + NUDGE * (2 * by - 1))
+    return x.double() * (1 + most * (2 * by - 1))
 
 
 def noncontiguous(call: Call) -> Call | None:
@@ -187,6 +200,12 @@ def _zeros(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """A random half is exactly zero."""
     kept = torch.rand(x.shape, generator=generator, device=generator.device) < 0.5
     return torch.where(kept, x, 0)
+
+
+def _zero_rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A quarter of the rows is zero everywhere."""
+    rows = torch.rand((*x.shape[:-1], 1), generator=generator, device=generator.device) < 0.25
+    return torch.where(rows, 0, x) if x.dim() > 1 else x
 
 
 def _ties(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -290,6 +309,15 @@ def _masks(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Ten
     return new.to(x.dtype)
 
 
+def _closed_rows(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
+    """A mask of which a quarter of the rows is closed, and a quarter open, whichever value means that."""
+    new = _masks(x, role, generator) if x.dim() > 1 else None
+    if new is None:
+        return None
+    dice = torch.rand((*x.shape[:-1], 1), generator=generator, device=generator.device)
+    return torch.where(dice < 0.25, 0, torch.where(dice < 0.5, 1, new)).to(x.dtype)
+
+
 def _indices(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
     """Unsorted indices, about half of them equal, with both ends of the range among them."""
     if role.kind != "index":
@@ -322,10 +350,12 @@ _CHANGES: dict[str, Any] = {
     "outlier": _on_data(_outlier, each=False),
     "zeros": _on_data(_zeros),
     "ties": _on_data(_ties, each=False),
+    "zero_rows": _on_data(_zero_rows, each=False),
     "shifted": _on_data(_shifted, each=False),
     "lines": _lines,
     "suffix": _suffix,
     "masks": _masks,
+    "closed_rows": _closed_rows,
     "indices": _indices,
 }
 

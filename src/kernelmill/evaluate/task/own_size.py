@@ -41,6 +41,7 @@ class OwnSize:
     """The reference's work in one call."""
     bytes: int
     """Of inputs, weights and outputs."""
+    elements: int
     largest: int
     """Elements of the largest of these tensors."""
 
@@ -58,4 +59,5 @@ def own_size(code: str, entry_point: str | None) -> OwnSize | None:
         return None
     tensors = [*call.tensors(), *model.state_dict().values(), *outputs]
     size = sum(t.numel() * t.element_size() for t in tensors)
-    return OwnSize(init, call, counter.work, size, max((t.numel() for t in tensors), default=1))
+    elements = [t.numel() for t in tensors]
+    return OwnSize(init, call, counter.work, size, sum(elements), max(elements, default=1))
