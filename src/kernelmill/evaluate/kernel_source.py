@@ -11,8 +11,8 @@ from typing import Any
 
 from kernelmill.base.python_text import parse_module
 
-CANDIDATE_MODULE = "candidate"
-"""The name of the candidate's module in its own process."""
+CANDIDATE_MODULE = "model_new"
+"""The name of the candidate's module in its own process: such as a user may give it."""
 
 
 @dataclass

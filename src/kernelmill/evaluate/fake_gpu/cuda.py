@@ -268,7 +268,7 @@ def install() -> None:
     for name in ("range_push", "range_pop", "mark"):
         setattr(torch.cuda.nvtx, name, always(None))
     torch.cuda.nvtx.range = new_class(streams.Context)
-    torch.from_numpy = host.from_numpy
+    torch.from_numpy, torch.frombuffer = host.from_numpy, host.frombuffer
     torch.version.cuda = "12.8"
     torch.amp.autocast_mode.autocast.__init__ = _autocast(torch.amp.autocast_mode.autocast.__init__)
     DeviceContext.__torch_function__ = _default_device

@@ -4,8 +4,7 @@ Here all memory is the CPU's. Host memory is marked on its storage, so views, de
 of the same memory share the mark. Unmarked memory counts as a GPU's. Two things then fail as on a GPU: a
 launch that is given host memory, and a torch operation between the two if that is certainly an error.
 
-Never marked, so never rejected: tensors from torch.Tensor(...), torch.frombuffer and the like, which no torch
-function mode sees, and tensors without elements, which have no memory.
+Never marked, so never rejected: tensors from torch.Tensor(...) and the like, which no torch function mode sees, and tensors without elements, which have no memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _MARK = "_kernelmill_host"
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _storage = torch.Tensor.untyped_storage
 _clone = torch.Tensor.clone
-_from_numpy = torch.from_numpy
+_from_numpy, _frombuffer = torch.from_numpy, torch.frombuffer
 
 # Functions that reject tensors on two devices. Others accept them (copy_, indexing by a host tensor, lengths
 # of sequences).
@@ -135,5 +134,11 @@ def place(model: Any) -> None:
 
 def from_numpy(array: Any) -> Any:
     result = _from_numpy(array)
+    mark(result, True)
+    return result
+
+
+def frombuffer(*args: Any, **kwargs: Any) -> Any:
+    result = _frombuffer(*args, **kwargs)
     mark(result, True)
     return result

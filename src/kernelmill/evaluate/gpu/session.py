@@ -169,6 +169,7 @@ class GpuSession(Session):
         return self.up
 
     def load(self, code: str, class_name: str) -> None:
+        self.code = code
         fields = {"code": code, "class": class_name} | self._arenas()
         said, _ = self.ask("load", self._limits.load_s, fields)
         self.traces = bool(said.get("traces"))
@@ -267,8 +268,10 @@ class GpuSession(Session):
         self.candidate_bytes = max(self.candidate_bytes, int(said.get("memory", 0)))
         return said, out
 
-    def unpacked_outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
-        outputs, trouble = super().unpacked_outputs(said, out)
+    def unpacked_outputs(
+        self, said: dict[str, Any], out: list[memoryview], carrier: Carrier | None = None
+    ) -> tuple[Outputs | None, str]:
+        outputs, trouble = super().unpacked_outputs(said, out, carrier)
         if outputs is not None:  # the next call overwrites the arena
             outputs.leaves = [leaf.clone() for leaf in outputs.leaves]
         return outputs, trouble

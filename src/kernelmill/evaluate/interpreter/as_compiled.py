@@ -6,6 +6,7 @@ that searches for the interpreter. What a candidate does where nobody judges it 
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import Any
 
@@ -13,6 +14,8 @@ import triton
 from triton import knobs
 from triton.runtime import autotuner, jit
 from triton.runtime import interpreter as stock
+
+_JITFunction = jit.JITFunction
 
 
 class _Instead:
@@ -32,7 +35,27 @@ def install() -> None:
     kind = stock.InterpretedFunction
     kind.__name__ = kind.__qualname__ = "JITFunction"
     kind.__module__ = jit.__name__
+    for name in (
+        "device_caches",
+        "hash",
+        "src",
+        "raw_src",
+        "starting_line_number",
+        "module",
+        "params",
+        "signature",
+    ):
+        setattr(kind, name, property(functools.partial(_of_the_compiled, name)))
     triton.JITFunction = triton.runtime.JITFunction = jit.JITFunction = kind
+
+
+def _of_the_compiled(name: str, kernel: Any) -> Any:
+    return getattr(_compiled(kernel.fn), name)
+
+
+@functools.cache
+def _compiled(function: Any) -> Any:
+    return _JITFunction(function)
 
 
 def forget_the_setting() -> None:

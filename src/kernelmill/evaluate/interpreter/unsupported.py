@@ -5,8 +5,11 @@ A candidate that hits one of these limits is not judged here: the answer is "uns
 
 from __future__ import annotations
 
+import traceback
+
 from triton.runtime.interpreter import InterpreterBuilder
 
+from kernelmill.evaluate.interpreter import launch
 from kernelmill.evaluate.interpreter_gaps import Unsupported
 
 
@@ -19,7 +22,11 @@ def is_unsupported(error: BaseException) -> str | None:
         if isinstance(step, Unsupported):
             return str(step)
         # Operations that the interpreter's builder lacks surface as a missing create_* method.
-        if isinstance(step, AttributeError) and isinstance(getattr(step, "obj", None), InterpreterBuilder):
-            return f"language: {step.name} is not in this Triton's interpreter"
+        lacks = isinstance(step, AttributeError) and isinstance(
+            getattr(step, "obj", None), InterpreterBuilder
+        )
+        if lacks and any(frame.f_code is launch.RUN for frame, _ in traceback.walk_tb(error.__traceback__)):
+            name = getattr(step, "name", "")
+            return f"language: {name} is not in this Triton's interpreter"
         step = step.__cause__ or step.__context__
     return None

@@ -178,7 +178,7 @@ class Bytes:
             raise BadFrame(f"{len(data)} bytes for a tensor of {shape} {dtype}")
         if not len(data):
             return torch.empty(shape, dtype=dtype)
-        return torch.frombuffer(data, dtype=dtype).reshape(shape)
+        return _frombuffer(data, dtype=dtype).reshape(shape)
 
 
 class Hollow:
@@ -196,8 +196,8 @@ class Hollow:
 
 
 _SOME = 1024
-_from_numpy = torch.from_numpy
-"""A process that pretends a GPU replaces it."""
+_from_numpy, _frombuffer = torch.from_numpy, torch.frombuffer
+"""A process that pretends a GPU replaces them."""
 
 
 def pack(value: Any, carrier: Carrier) -> dict[str, Any]:

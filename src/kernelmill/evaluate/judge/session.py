@@ -82,6 +82,8 @@ class Session:
         self.reference: Reference
         self.model: Any = None
         self.oracle: Any = None
+        self.code = ""
+        """The candidate's source."""
         self.drop_in = "none"
         self.mode: str | None = None
         self.traces = False
@@ -106,6 +108,7 @@ class Session:
     # ------------------------------------------------------------------------------------------ asking
 
     def load(self, code: str, class_name: str) -> None:
+        self.code = code
         said, _ = self.ask("load", self._limits.load_s, {"code": code, "class": class_name})
         self.traces = bool(said.get("traces"))
 
@@ -184,9 +187,21 @@ class Session:
             recording = Recording.of(said, out) if record or later else None
         except BadFrame as error:
             raise self._forged("call", error) from None
-        outputs, trouble = self.unpacked_outputs(said, out)
+        carrier_in = self.incoming(out)
+        outputs, trouble = self.unpacked_outputs(said, out, carrier_in)
         self._evidence(said)
-        return Returned(outputs, trouble, said, float(said["seconds"]), recording)
+        returned = Returned(outputs, trouble, said, float(said["seconds"]), recording)
+        if outputs is not None and "buffers" in said:
+            outputs.buffers = self._buffers(said, carrier_in)
+        return returned
+
+    def _buffers(self, said: dict[str, Any], carrier: Carrier) -> dict[str, torch.Tensor]:
+        """What the candidate's buffers are after a call."""
+        try:
+            found = {str(name): unpack(packed, carrier) for name, packed in said["buffers"]}
+        except (BadFrame, TypeError, ValueError) as error:
+            raise self._forged("call", BadFrame(str(error))) from None
+        return {name: value.clone() for name, value in found.items() if isinstance(value, torch.Tensor)}
 
     def _fields(self, call: Call, seed: int, carrier: Carrier) -> dict[str, Any]:
         arguments = {"args": pack(call.args, carrier), "kwargs": pack(call.kwargs, carrier)}
@@ -239,9 +254,11 @@ class Session:
     def incoming(self, blobs: list[memoryview]) -> Carrier:
         return Bytes(blobs)
 
-    def unpacked_outputs(self, said: dict[str, Any], out: list[memoryview]) -> tuple[Outputs | None, str]:
+    def unpacked_outputs(
+        self, said: dict[str, Any], out: list[memoryview], carrier: Carrier | None = None
+    ) -> tuple[Outputs | None, str]:
         try:
-            value = unpack(said.get("output"), self.incoming(out))
+            value = unpack(said.get("output"), carrier or self.incoming(out))
         except BadFrame as error:
             raise self._forged("call", error) from None
         try:

@@ -20,14 +20,16 @@ from kernelmill.evaluate.judge.closeness import (
 )
 from kernelmill.evaluate.judge.comparing import Returned, compare_over_seeds
 from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
-from kernelmill.evaluate.judge.tolerance import Comparison
+from kernelmill.evaluate.judge.tolerance import Comparison, compare
 from kernelmill.evaluate.judge.torch_share import HOST_LEAST, torch_share, who_computed
 from kernelmill.evaluate.judge.trial import Trial, top
 from kernelmill.evaluate.probes.provenance import ask, first_call, later_call
 from kernelmill.evaluate.probes.replay import drift, overwrite, static_buffer, still_right, weights
 from kernelmill.evaluate.task import generators
+from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.own_size import OwnSize
+from kernelmill.evaluate.task.reference import BadReference
 from kernelmill.evaluate.task.values import Call
 from kernelmill.evaluate.trace.saving import saved
 from kernelmill.evaluate.verdict import DropIn
@@ -46,6 +48,8 @@ The second is used only if the reference rejects the first.
 """
 EQUALS = ("constant_rows", "ties", "zeros", "zero_rows")
 """Inputs with equal elements."""
+REAL = ("zeros", "zero_rows", "closed_rows")
+"""Inputs that real data has. Where the reference has an answer, infinity and NaN are none."""
 STRESS = (
     *NEARBY,
     "x100",
@@ -57,6 +61,9 @@ STRESS = (
     "outlier",
     "shifted",
     "closed_rows",
+    "x1e4",
+    "wide_integers",
+    "ignored",
 )
 
 
@@ -113,7 +120,7 @@ def seeds(trial: Trial) -> None:
         else:
             trial.first_seed = seed
             again = session.reference.inputs(trial.seed()) if trial.timed else None
-            returned = session.call(call, seed, keep="first", record=True, again=again)
+            returned = session.call(call, seed, keep="first", record=True, again=again, buffers=True)
             _first_look(trial, returned)
             seen = first_call(trial, call, seed, returned)
             _own_work(trial, seen)
@@ -121,6 +128,8 @@ def seeds(trial: Trial) -> None:
         trial.keep_scalars(returned, session.expected(call, seed))
         if not found.ok:
             trial.fail(found)
+        if not number:
+            _buffers(trial, returned, session.expected(call, seed))
         _out_of_bounds(trial, seen)
         _out_of_order(trial, seen)
         trial.require_own_kernels(seen, _code_of(seen), f"seed_{number}")
@@ -128,6 +137,21 @@ def seeds(trial: Trial) -> None:
             record.check("launches", "pass" if seen.launched else "fail", f"{len(seen.launched)} launches")
     if record.hard() and not trial.audit:
         raise Stop("HACK", next(flag.code for flag in record.flags if flag.severity == "hard"))
+
+
+def _buffers(trial: Trial, returned: Returned, answer: Answer) -> None:
+    """Compare what a call leaves in the buffers, where the reference changes its own: running statistics."""
+    if trial.session.drop_in != "strict" or returned.outputs is None:
+        return
+    for name, exact in answer.exact.buffers.items():
+        eager, got = answer.eager.buffers.get(name), returned.outputs.buffers.get(name)
+        if eager is None or not eager.is_floating_point() or got is None:
+            continue
+        found = compare(got.to(eager.device), exact, eager, trial.session.policy)
+        found.detail = f"the buffer {name} after the call: {found.detail}"
+        trial.record.check("buffers", "pass" if found.ok else "fail", found.detail)
+        if not found.ok:
+            trial.fail(found)
 
 
 def _own_work(trial: Trial, seen: Returned) -> None:
@@ -301,13 +325,48 @@ def stress(trial: Trial) -> None:
         if found.ok:
             continue
         robust = False
-        if found.status == "INCORRECT_NUMERICAL" and (
-            gross(returned, answer, trial.scale, name)
-            or (name in NEARBY and beyond(found) and systematic(trial, call, returned, seed))
+        strays = bool(
+            returned.reply["observed"]["oob_count"]
+        )  # which says more of the index than of the kernel
+        if (found.status == "NONFINITE" and name in REAL) or (
+            found.status == "INCORRECT_NUMERICAL"
+            and not strays
+            and (
+                gross(returned, answer, trial.scale, name)
+                or (name in NEARBY and beyond(found) and systematic(trial, call, returned, seed))
+            )
         ):
             trial.fail(found)
         trial.record.flag("C10.fragile", "soft", distribution=name, detail=found.detail)
     trial.record.grade.robust = robust
+    _nonfinite(trial)
+
+
+def _nonfinite(trial: Trial) -> None:
+    """Note whether NaN and infinity in the inputs show where the reference shows them. Many kernels lose them."""
+    session, seed = trial.session, trial.seed()
+    call = generators.with_nonfinite(session.reference.inputs(seed), trial.roles)
+    if call is None:
+        return
+    try:
+        eager = session.reference.run(session.model, call, seed)
+    except BadReference:
+        return
+    returned = (
+        session.call(call, seed, tolerate=True) if trial.program is None else trial.program.call(call, seed)
+    )
+    if returned.outputs is None or returned.outputs.structure != eager.structure:
+        return
+    pairs = zip(returned.outputs.leaves, eager.leaves, strict=True)
+    hides = any(
+        a.is_floating_point() and a.shape == b.shape and bool((a.isfinite() & ~b.isfinite()).any())
+        for a, b in pairs
+    )
+    trial.record.check(
+        "nonfinite", "fail" if hides else "pass", "finite where the reference is not" if hides else ""
+    )
+    if hides:
+        trial.record.flag("C18.hides_nonfinite", "info")
 
 
 def autotune(trial: Trial) -> None:

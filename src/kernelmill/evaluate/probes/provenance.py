@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate.judge.comparing import Returned
+from kernelmill.evaluate.judge.kernel_origin import strange_kernel
 from kernelmill.evaluate.judge.record import Stop
 from kernelmill.evaluate.judge.recording import Recording
 from kernelmill.evaluate.judge.replaying import Program
@@ -53,6 +54,8 @@ def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Retur
         trial.unrecordable = recording.trouble
         record.check("replay", "skip", f"it cannot be recorded: {recording.trouble}")
         return returned
+    if not _its_own_kernels(trial, recording):
+        return returned
     trial.program, trial.first = _open(trial), recording
     trouble = trial.program.load(recording)
     same = Returned(None, trouble, {}, 0.0) if trouble else trial.program.call(call, seed, look=True)
@@ -75,6 +78,17 @@ def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Retur
     # A program has one stream.
     same.reply["observed"]["unjoined"] = returned.reply["observed"].get("unjoined")
     return same
+
+
+def _its_own_kernels(trial: Trial, recording: Recording) -> bool:
+    """Whether the program's kernels are in the candidate's source, or in that of an installed package."""
+    name, trouble = strange_kernel(recording.trace["kernels"], trial.session.code)
+    if trouble == "another text":
+        trial.hack("A16.other_text", kernel=name)
+    if trouble:
+        trial.unrecordable = f"the kernel {name} is not in the candidate's source as it was recorded"
+        trial.record.check("replay", "skip", trial.unrecordable)
+    return not trouble
 
 
 def _open(trial: Trial) -> Program:

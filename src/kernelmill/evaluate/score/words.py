@@ -106,6 +106,8 @@ CHECKS: dict[str, str] = {
     "replay": "One call was recorded as torch operations and launches, and these were run elsewhere; they have to give the result.",
     "replay_later": "A call after many others was recorded and run elsewhere too; it has to give the result like the first.",
     "own_size": "The task was judged smaller than it is; at its own size a call was made with launches left out, and the file's kernels have to be launched there too.",
+    "nonfinite": "NaN and infinity were among the inputs; this is noted and refuses nobody.",
+    "buffers": "The buffers after a call were compared with the reference's: running statistics have to be updated.",
     "order": "The programs of each launch ran in the opposite order; the outputs must not change.",
     "ablation": "All kernel launches were left out; the outputs then have to change, or the kernels do nothing.",
     "ablation:": "The launches of kernel {} were left out; the outputs then have to change, or it does nothing.",

@@ -17,6 +17,7 @@ from kernelmill.evaluate.verdict import Flag, Severity
 # Attributes that lead out of a function, a frame or a class.
 _INSIDES: dict[str, tuple[str, Severity]] = {
     **dict.fromkeys(["f_back", "f_locals", "f_globals", "f_builtins", "tb_frame"], ("A12.frames", "hard")),
+    "findCaller": ("A12.frames", "hard"),
     **dict.fromkeys(["gi_frame", "cr_frame", "ag_frame"], ("A12.frames", "hard")),
     **dict.fromkeys(["__globals__", "__builtins__"], ("A12.frames", "hard")),
     "__code__": ("D6.code_objects", "hard"),

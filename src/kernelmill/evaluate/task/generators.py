@@ -30,6 +30,7 @@ DISTRIBUTIONS = (
     "x4",
     "x8",
     "x100",
+    "x1e4",
     "x1e-3",
     "negated",
     "half_x64",
@@ -45,6 +46,8 @@ DISTRIBUTIONS = (
     "suffix",
     "masks",
     "indices",
+    "wide_integers",
+    "ignored",
 )
 NUDGE = 0.015
 LINE_BYTES = 128
@@ -337,11 +340,41 @@ def _indices(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.T
     return new.view(x.shape)
 
 
+def _wide_integers(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
+    """Integers far beyond the drawn ones, of both signs. Not on a GPU, which an index out of range breaks."""
+    plain = role.kind == "index" and not (role.permutation or role.unique or role.sentinel is not None)
+    if not plain or x.device.type != "cpu" or x.element_size() == 1:
+        return None
+    most = 1 << (13 if x.element_size() == 2 else 20)
+    return torch.randint(-most, most, x.shape, generator=generator)
+
+
+def _ignored(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
+    """Some targets that torch's losses leave out unless told otherwise."""
+    plain = role.kind == "index" and not (role.permutation or role.unique or role.sentinel is not None)
+    if not plain or x.device.type != "cpu" or x.dtype != torch.int64:
+        return None
+    return torch.where(torch.rand(x.shape, generator=generator) < 0.2, -100, x)
+
+
+def with_nonfinite(call: Call, found: list[Role]) -> Call | None:
+    """The call with one NaN and one infinity in each of its data; None if there is none."""
+    leaves, changed = dict(call.leaves()), {}
+    for role in found:
+        tensor = leaves[role.path]
+        if role.kind == "data" and tensor.numel() > 1 and tensor.element_size() > 1:
+            flat = tensor.detach().flatten().clone()
+            flat[0], flat[-1] = float("nan"), float("inf")
+            changed[role.path] = flat.view(tensor.shape)
+    return call.replace(changed) if changed else None
+
+
 _CHANGES: dict[str, Any] = {
     "zero_mean": _on_data(_normal, signed=True),
     "x4": _on_data(lambda x, generator: x * 4),
     "x8": _on_data(lambda x, generator: x * 8),
     "x100": _on_data(lambda x, generator: x * 100),
+    "x1e4": _on_data(lambda x, generator: x * 1e4),
     "x1e-3": _on_data(lambda x, generator: x * 1e-3),
     "negated": _on_data(lambda x, generator: -x, signed=True),
     "half_x64": _on_data(_half_x64, each=False),
@@ -357,6 +390,8 @@ _CHANGES: dict[str, Any] = {
     "masks": _masks,
     "closed_rows": _closed_rows,
     "indices": _indices,
+    "wide_integers": _wide_integers,
+    "ignored": _ignored,
 }
 
 
@@ -364,8 +399,7 @@ def other_weights(model: Any, generator: torch.Generator, far: bool = False) -> 
     """New values for the model's state, to detect a candidate that hard-codes weights or drops zero weights.
 
     A random half of each parameter is scaled by 1.5; `far`, by -1 or by 4. A parameter whose elements are all equal (a bias of
-    zeros, a scale of ones) also gets noise. Running means and variances of normalisations change too; other
-    buffers do not.
+    zeros, a scale of ones) also gets noise. Running means and variances of normalisations change too, and other buffers become a multiple of themselves.
     """
     state = {}
     for name, tensor in model.named_parameters():
@@ -382,6 +416,10 @@ def other_weights(model: Any, generator: torch.Generator, far: bool = False) -> 
             )
         state[name] = new.to(tensor.dtype).to(tensor.device)
     for name, tensor in model.named_buffers():
+        if not name.endswith(("running_mean", "running_var")):
+            if tensor.is_floating_point() and tensor.numel():  # what holds of a table holds of its multiple
+                state[name] = tensor * 1.25
+            continue
         noise = torch.rand(
             tensor.shape, generator=generator, device=generator.device, dtype=torch.float64
         ).to(tensor.device)
