@@ -20,6 +20,7 @@ from triton.compiler import ASTSource, make_backend
 from triton.runtime.jit import JITFunction
 
 from kernelmill.evaluate.fake_gpu import cuda, driver
+from kernelmill.evaluate.judge.channel import DTYPES
 from kernelmill.evaluate.kernel_source import CANDIDATE_MODULE
 from kernelmill.evaluate.trace.kernel_text import Kernels
 
@@ -102,6 +103,8 @@ def _constant(value: Any, kernels: ProgramKernels) -> Any:
     if isinstance(value, dict):
         if "float" in value:
             return float(value["float"])
+        if "torch" in value:
+            return DTYPES[value["torch"]]
         if "function" in value:
             return kernels[value["function"]]
         raise NotBuildable(f"launched with the constant {value.get('repr', value)}")

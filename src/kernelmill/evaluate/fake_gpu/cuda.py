@@ -155,6 +155,11 @@ _NOTHING = (
 _ZERO = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved", "utilization")
 
 
+def _device_module(own: Any) -> Any:
+    """torch.get_device_module, for which the accelerator is a GPU."""
+    return functools.wraps(own)(lambda device=None: own("cuda" if device is None else device))
+
+
 _ACCELERATOR: dict[str, Any] = {
     **{name: always(0) for name in ("current_device_index", "current_device_idx")},
     **{name: always(None) for name in ("set_device_index", "set_device_idx")},
@@ -275,6 +280,7 @@ def install() -> None:
     torch.library.Library.impl = _registering(torch.library.Library.impl)
     torch._C._cuda_getCurrentRawStream = lambda *args: streams.current().cuda_stream
     torch._C._dynamo.guards._empty_strided_cuda = _empty_strided
+    torch.get_device_module = _device_module(torch.get_device_module)
     for name, value in _ACCELERATOR.items():
         setattr(torch.accelerator, name, value)
     warnings.filterwarnings("ignore", message="tl.make_block_ptr is deprecated")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,42 @@ def bind_builtins(package: Any) -> None:
         setattr(package, name, bound)
 
 
+def _constants_leave_tensors_alone() -> None:
+    """Have `constant * tensor` be a tensor, as the compiler does; Python would ask the constant first."""
+    for name in _ARITHMETIC:
+        setattr(tl.constexpr, f"__{name}__", _arithmetic(getattr(tl.constexpr, f"__{name}__"), name))
+
+
+def _arithmetic(own: Any, name: str) -> Any:
+    @functools.wraps(own)
+    def operate(self: Any, other: Any) -> Any:
+        if isinstance(other, tl.tensor):
+            return getattr(operator, _OPERATORS.get(name, name))(self.value, other)
+        return own(self, other)
+
+    return operate
+
+
+_ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "and",
+    "or",
+    "xor",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+)
+_OPERATORS = {"and": "and_", "or": "or_"}
+
+
 def prepare(*packages: Any) -> None:
     """Do in advance what `install` and the first kernels need: find builtins, rewrite Triton's own functions."""
     for package in (*_PACKAGES, *packages):
@@ -136,6 +173,7 @@ def install() -> None:
     for package in _PACKAGES:
         bind_builtins(package)
     stock._patch_lang_tensor(tl.tensor, _Scope)
+    _constants_leave_tensors_alone()
     tl.tensor.__index__ = _int_of
     tl.tensor.__bool__ = _bool_of
     tl.tensor.__repr__ = lambda self: repr(_shown(self.handle))

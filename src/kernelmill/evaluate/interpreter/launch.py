@@ -94,6 +94,8 @@ def _plain(value: Any) -> Any:
         return _plain(value.value)
     if isinstance(value, tl.dtype):
         return f"tl.{_dtype_names.get(value.name, value.name)}"
+    if isinstance(value, torch.dtype):
+        return {"torch": str(value).removeprefix("torch.")}
     if isinstance(value, float) and not math.isfinite(value):
         return {"float": str(value)}
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -320,7 +322,7 @@ def _execute(interpreted: Any, kernel: _Kernel, bound: Any, types: Any, size: tu
     if observer.order == "reverse":
         numbers = numbers[::-1]
     touched = None
-    if len(numbers) > 1 and (kernel.together or observer.active):
+    if observer.strict or (len(numbers) > 1 and (kernel.together or observer.active)):
         touched = Touched(kernel.name, size, storages, kernel.written)
     access.state.reach = reach = Reach(kernel.name, storages, touched)
     programs = Programs(functools.partial(function, **arguments), size, reach, touched)

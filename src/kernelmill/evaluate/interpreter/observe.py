@@ -103,7 +103,7 @@ class Observer:
         self.seen = Observed()
         self.active = False
         self.config = config
-        self.order = order
+        self.order, self.strict = order, False
         # Set by the autotuner for its next launch.
         self.next_config: int | None = None
         self._suppress = suppress
@@ -118,18 +118,20 @@ class Observer:
         config: int | None = None,
         poison: bool = True,
         order: str = ORDERS[0],
+        strict: bool = False,
     ) -> None:
         """Start observing. Kernels named in `suppress` do nothing.
 
         With `poison`, uninitialised memory reads as NaN. With the order "reverse", the last program of a
-        launch runs first. A program that waits for an earlier one then waits forever.
+        launch runs first. A program that waits for an earlier one then waits forever. With `strict`, masked
+        lanes read NaN unless a load says what they read, and no two lanes of a store may disagree.
         """
         if self.active:
             raise RuntimeError("observer.begin() called twice without end()")
         if order not in ORDERS:
             raise ValueError(f"order {order!r}: it is one of {', '.join(ORDERS)}")
         self._reset(suppress or frozenset(), suppress_all, config, order)
-        self.active = True
+        self.active, self.strict = True, strict
         streams.begin()
         if poison:
             self._flags = (_get_deterministic(), _get_warn_only(), _get_fill())

@@ -223,7 +223,8 @@ def _hook(file: str, events: list[dict[str, Any]], recoded: list[Any]) -> Any:
         busy = True
         try:
             frame: types.FrameType | None = get_frame(1)
-            hops = 0
+            # A module of the standard library may look into a function for its caller.
+            hops = _HOPS if event == "object.__getattr__" else 0
             while frame is not None and hops < _HOPS and frame.f_code.co_filename != file:
                 between = frame.f_code.co_filename
                 if not deep and not between.endswith(_GO_BETWEENS):

@@ -36,7 +36,7 @@ from kernelmill.evaluate.task.fit_size import (
     pick_other,
     room_for,
 )
-from kernelmill.evaluate.task.own_size import own_size
+from kernelmill.evaluate.task.own_size import OwnSize, own_size
 from kernelmill.evaluate.task.reference import BadReference, load_reference
 from kernelmill.evaluate.task.resize import has_old_shape, keeps_powers_of_two, resized
 from kernelmill.sandbox import inside
@@ -50,6 +50,9 @@ _STEP_S = 3e-4
 _MOST_OWN_ELEMENTS = 1 << 24
 _MOST_OWN_ARITHMETIC = 1e-4
 """Seconds of `TorchWork`, some billion operations."""
+_OWN_S = 1.5
+_FIXED_S = 0.003
+"""About what a call takes however small it is."""
 _WARM_UP_REFERENCE = """
 import torch
 class Model(torch.nn.Module):
@@ -135,7 +138,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
             )
         battery.run(trial)
         if chosen.changes and trial.probes == "all":
-            _at_own_size(request, trial, chosen.mode)
+            _at_own_size(request, trial, chosen)
     except Stop as stop:
         failure, goes_on = stop, False
     else:  # an audit continues after a failure, which is in the record
@@ -156,17 +159,23 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
         )
     if not goes_on:
         raise failure
-    if code is None:  # otherwise its sizes were looked at, and it is wrong
+    if code is None and not first.ended:  # otherwise its sizes were looked at, and it is wrong
         _other_shapes(request, chosen, first, record, dice)
 
 
-def _at_own_size(request: dict[str, Any], trial: Trial, mode: str | None) -> None:
+def _at_own_size(request: dict[str, Any], trial: Trial, chosen: _Chosen) -> None:
     """Look at a task that was shrunk at its own size: with one call, if that takes seconds, or without numbers."""
     own = own_size(request["reference"], request.get("entry_point"))
-    if own is not None and own.elements <= _MOST_OWN_ELEMENTS and own.work.arithmetic <= _MOST_OWN_ARITHMETIC:
+    fits = own is not None and own.work.arithmetic <= _MOST_OWN_ARITHMETIC
+    if (
+        own is not None
+        and fits
+        and own.elements <= _MOST_OWN_ELEMENTS
+        and _seconds(trial, chosen, own) < _OWN_S
+    ):
         try:
             reference = load_reference(request["reference"], request.get("entry_point"))
-            trial.session.build(reference, trial.seed(), mode)
+            trial.session.build(reference, trial.seed(), chosen.mode)
             done = battery.once_at_own_size(trial)
         except BadReference as error:
             trial.record.check("own_size", "skip", str(error)[:200])
@@ -174,6 +183,12 @@ def _at_own_size(request: dict[str, Any], trial: Trial, mode: str | None) -> Non
         if done:
             return
     battery.without_numbers(trial, own)
+
+
+def _seconds(trial: Trial, chosen: _Chosen, own: OwnSize) -> float:
+    """How long a call at the task's own size would take, if time grows with the elements."""
+    one = min(check.ms or 0.0 for check in trial.record.checks if check.name.startswith("seed_")) / 1e3
+    return max(0.0, one - _FIXED_S) * own.elements / max(chosen.picked.size.elements, 1)
 
 
 def _load(session: Session, request: dict[str, Any], record: Record) -> None:

@@ -92,6 +92,8 @@ class Session:
         """The seed of the models."""
         self.policy = Policy()
         self.calls = 0
+        self.ended = False
+        """Its process is not to be asked any more: it may still be in a call that took too long."""
         self._asked = 0
         """Number of requests of the kinds `_OFTEN`."""
         self.constant: set[int] = set()

@@ -103,14 +103,14 @@ class TorchWorkCounter(OpRecorder):
             self.work.ops[name] = self.work.ops.get(name, 0.0) + seconds
             if kind != "copy" and len(self._results) < self._kept:
                 with self.muted():  # kernels may write to the result later
-                    made = [tensor for tensor in tensors_in(out) if tensor.numel() > 1]
+                    made = [tensor for tensor in tensors_in(out) if tensor.numel()]
                     self._results += [(name, tensor, tensor.detach().clone()) for tensor in made]
         return out
 
     def look_for(self, outputs: list[torch.Tensor]) -> None:
         """Set `copy_of` if an output is a copy or a multiple of what torch has computed, and not that itself."""
         for output in outputs:
-            if output.numel() < 2 or not (output.is_floating_point() or output.dtype in _WHOLE):
+            if not output.numel() or not (output.is_floating_point() or output.dtype in _WHOLE):
                 continue
             for name, result, held in self._results:
                 same = result.untyped_storage().data_ptr() == output.untyped_storage().data_ptr()
@@ -131,7 +131,7 @@ def _truncates(func: Any, args: Any, out: Any) -> bool:
 def _copied(one: torch.Tensor, other: torch.Tensor) -> bool:
     """Whether the second is a multiple of the first, but for one rounding."""
     one, other = one.reshape(-1), other.reshape(-1)
-    if not one.is_floating_point() or not other.is_floating_point():
+    if one.numel() == 1 or not one.is_floating_point() or not other.is_floating_point():
         return all(torch.equal(plain(a.to(b.dtype)), plain(b)) for _, (a, b) in chunks(one, other))
     squares, products = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
     for _, (a, b) in chunks(one, other):

@@ -56,6 +56,7 @@ class Interpreted:
             suppress_all=bool(request.get("suppress_all")),
             config=request.get("config"),
             order=request.get("order", "forward"),
+            strict=bool(request.get("strict")),
             poison=bool(request.get("poison", True)),
         )
 

@@ -7,6 +7,7 @@ torch.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
@@ -41,6 +42,7 @@ SEEDS = 3
 SCALAR_SEEDS = 6
 CONFIGS = 8
 MOST_OWN_BYTES = 1 << 30
+OWN_CALL_S = 4.0
 NEARBY = ("x8", "x4")
 """So close to the task's own inputs that a finite result has to be right.
 
@@ -123,7 +125,7 @@ def seeds(trial: Trial) -> None:
             returned = session.call(call, seed, keep="first", record=True, again=again, buffers=True)
             _first_look(trial, returned)
             seen = first_call(trial, call, seed, returned)
-            _own_work(trial, seen)
+            _own_work(trial, seen, returned)
         found = session.judge(f"seed_{number}", call, returned, seed)
         trial.keep_scalars(returned, session.expected(call, seed))
         if not found.ok:
@@ -154,10 +156,10 @@ def _buffers(trial: Trial, returned: Returned, answer: Answer) -> None:
             trial.fail(found)
 
 
-def _own_work(trial: Trial, seen: Returned) -> None:
+def _own_work(trial: Trial, seen: Returned, returned: Returned) -> None:
     """Note which kernels ran, and how much of the work torch did."""
     record, reply = trial.record, seen.reply
-    record.signatures = reply["observed"]["signatures"]
+    record.signatures = _tuned(reply["observed"]["signatures"], returned.reply["observed"]["signatures"])
     if trial.first is not None:
         record.texts = trial.first.trace["kernels"]
         record.trace = saved(trial.first.trace, trial.first.constants) if trial.wants_trace else None
@@ -168,6 +170,16 @@ def _own_work(trial: Trial, seen: Returned) -> None:
         record.flag("A4.torch_does_most", "soft", share=round(share, 3), torch=top(seen))
     elif share > 0.05:
         record.flag("A4.partly_torch", "soft", share=round(share, 3), torch=top(seen))
+
+
+def _tuned(signatures: list[dict[str, Any]], its: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The program's launches, with the tuners' configurations, which only the candidate's own call knows."""
+    configs = {_untuned(one): one["config"] for one in its}
+    return [one | {"config": configs.get(_untuned(one), one["config"])} for one in signatures]
+
+
+def _untuned(signature: dict[str, Any]) -> str:
+    return json.dumps(signature | {"config": None}, sort_keys=True)
 
 
 def _first_look(trial: Trial, returned: Returned) -> None:
@@ -247,7 +259,15 @@ def order(trial: Trial) -> None:
         return
     seed = trial.seed()
     call = trial.session.reference.inputs(seed)
-    returned = trial.program.call(call, seed, order="reverse")
+    returned = trial.program.call(call, seed, order="reverse", strict=True)
+    if returned.outputs is not None and (
+        returned.reply["observed"]["race_count"]
+        or not trial.session.compare(returned, trial.session.expected(call, seed)).ok
+    ):
+        trial.record.check(
+            "strict", "fail", "masked lanes without `other`, or two lanes that write to one place"
+        )
+        returned = trial.program.call(call, seed, order="reverse")
     if returned.outputs is None:  # it may wait for an earlier program
         trial.record.check("order", "skip", returned.trouble[:200])
         return
@@ -471,8 +491,18 @@ def once_at_own_size(trial: Trial) -> bool:
     """Call once at the task's own size, if the task was shrunk. Returns whether the call came back in time."""
     _begin(once_at_own_size)
     session, seed = trial.session, trial.seed()
-    call = session.reference.inputs(seed)
-    returned = session.call(call, seed, tolerate=True)
+    call, limit = session.reference.inputs(seed), session.call_s
+    session.call_s = min(limit, OWN_CALL_S)
+    try:
+        returned = session.call(call, seed, tolerate=True)
+    except Stop as stop:
+        if stop.status not in ("TIMEOUT", "UNSUPPORTED"):
+            raise
+        trial.record.check("own_size", "skip", stop.error[:200])
+        session.ended = True
+        return True
+    finally:
+        session.call_s = limit
     if "error" in returned.reply and (returned.reply["error"]["slow"] or returned.reply["error"]["memory"]):
         return False
     if "error" in returned.reply:

@@ -97,6 +97,22 @@ PATHS: dict[str, Rule | None] = {
     # Inspecting the harness
     **_each("sys", "_getframe _current_frames settrace setprofile monitoring", ("A12.frames", "hard")),
     **_each("sys", "modules", ("A12.modules", "hard")),
+    # Which modes of torch's are on: that somebody looks
+    **_each(
+        "torch._C",
+        "_len_torch_dispatch_stack _get_dispatch_stack_at _len_torch_function_stack _get_function_stack_at",
+        ("D14.environment", "hard"),
+    ),
+    **_each(
+        "torch.overrides",
+        "_get_current_function_mode _get_current_function_mode_stack",
+        ("D14.environment", "hard"),
+    ),
+    **_each(
+        "torch.utils._python_dispatch",
+        "_get_current_dispatch_mode _get_current_dispatch_mode_stack _len_torch_dispatch_stack",
+        ("D14.environment", "hard"),
+    ),
     **_each("inspect", "stack trace getouterframes getinnerframes", ("A12.frames", "hard")),
     # A function's own frame tells where the file is. Going on from there, with f_back, is hard.
     **_each("inspect", "currentframe getframeinfo", ("A12.frames", "soft")),

@@ -98,6 +98,10 @@ class Rules:
                 case ast.Call():
                     self._used(node)
                     self._called(node)
+                    for given in node.args:  # attrgetter("run.__globals__")
+                        for name in (text_of(given) or "").split("."):
+                            if name in _INSIDES:
+                                self._inside(name, node)
 
     def _imported(self, module: str, node: ast.AST, star: bool = False) -> None:
         rule = rule_for(module, self._language)

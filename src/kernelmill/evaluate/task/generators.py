@@ -345,7 +345,7 @@ def _wide_integers(x: torch.Tensor, role: Role, generator: torch.Generator) -> t
     plain = role.kind == "index" and not (role.permutation or role.unique or role.sentinel is not None)
     if not plain or x.device.type != "cpu" or x.element_size() == 1:
         return None
-    most = 1 << (13 if x.element_size() == 2 else 20)
+    most = 1 << {2: 13, 4: 20, 8: 30}[x.element_size()]
     return torch.randint(-most, most, x.shape, generator=generator)
 
 

@@ -55,7 +55,11 @@ class Reach:
     def watched(self) -> Touched | None:
         """Who watches the running programs, if somebody does."""
         touched = self.touched
-        return touched if touched is not None and (group.together or touched.watching) else None
+        return (
+            touched
+            if touched is not None and (group.together or touched.watching or observer.strict)
+            else None
+        )
 
     def live(self) -> list[Storage]:
         """Every live tensor's storage: for pointers passed as integers (tables of addresses)."""
@@ -219,7 +223,8 @@ def _masked_load(
     else:
         data = np.zeros(at.shape, dtype=array.dtype)
     if on is not None:
-        data = np.where(on, data, array.dtype.type(0) if other is None else other.data)
+        nothing = garbage(element) if observer.strict else array.dtype.type(0)
+        data = np.where(on, data, nothing if other is None else other.data)
     if lanes.bad is not None:
         data = np.where(lanes.bad, garbage(element), data)
     return Handle(data.astype(array.dtype, copy=False), element, None, ptrs.shape)

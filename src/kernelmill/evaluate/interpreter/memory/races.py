@@ -150,10 +150,30 @@ class Touched:
             )
         journal.set(shadow.writer, units, rows)
         journal.set(view.array, lanes, value)
+        if observer.strict and not isinstance(lanes, slice):
+            self._twice(shadow, storage, view, lanes, units, rows, value, dtype)
         if group.count > 1 and not isinstance(lanes, slice):
             several = shadow.writer[units] != rows
             if several.any() and not _equal(view.array[lanes], value).all():
                 raise OrderMatters
+
+    def _twice(
+        self,
+        shadow: _Shadow,
+        storage: Storage,
+        view: View,
+        lanes: Where,
+        units: Where,
+        who: Who,
+        value: Array,
+        dtype: Any,
+    ) -> None:
+        """Check that no two lanes of a store put different values into one place: either may be the last."""
+        differ = ~_same(value, view.array[lanes], dtype)
+        if differ.any():
+            group.order_matters()
+            wrong = differ if units.ndim == 1 else np.broadcast_to(differ[:, None], units.shape)
+            self._report("two lanes write", shadow, storage, shadow.writer[units], units, wrong, who)
 
     def _overwritten(
         self,
