@@ -48,8 +48,8 @@ _STEP_S = 3e-4
 
 
 _MOST_OWN_ELEMENTS = 1 << 24
-_MOST_OWN_ARITHMETIC = 1e-4
-"""Seconds of `TorchWork`, some billion operations."""
+_MOST_OWN_FLOPS = 1 << 32
+"""Of the reference, which takes ten times as long for half-precision numbers: each of those counts for ten."""
 _OWN_S = 1.5
 _FIXED_S = 0.003
 """About what a call takes however small it is."""
@@ -166,7 +166,7 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
 def _at_own_size(request: dict[str, Any], trial: Trial, chosen: _Chosen) -> None:
     """Look at a task that was shrunk at its own size: with one call, if that takes seconds, or without numbers."""
     own = own_size(request["reference"], request.get("entry_point"))
-    fits = own is not None and own.work.arithmetic <= _MOST_OWN_ARITHMETIC
+    fits = own is not None and own.flops <= _MOST_OWN_FLOPS
     if (
         own is not None
         and fits
@@ -176,7 +176,7 @@ def _at_own_size(request: dict[str, Any], trial: Trial, chosen: _Chosen) -> None
         try:
             reference = load_reference(request["reference"], request.get("entry_point"))
             trial.session.build(reference, trial.seed(), chosen.mode)
-            done = battery.once_at_own_size(trial)
+            done = battery.once_at_own_size(trial, own)
         except BadReference as error:
             trial.record.check("own_size", "skip", str(error)[:200])
             return

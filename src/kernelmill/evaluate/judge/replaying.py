@@ -23,6 +23,8 @@ class Program:
     def __init__(self, process: Session, judged: Session) -> None:
         self.process, self._judged = process, judged
         self.recording: Recording
+        self.read: Any = None
+        """What the program read of the inputs that it was recorded for."""
 
     def load(self, recording: Recording) -> str:
         """Take a recording. Returns why it cannot be run, or nothing."""

@@ -108,6 +108,7 @@ CHECKS: dict[str, str] = {
     "own_size": "The task was judged smaller than it is; at its own size a call was made with launches left out, and the file's kernels have to be launched there too.",
     "nonfinite": "NaN and infinity were among the inputs; this is noted and refuses nobody.",
     "buffers": "The buffers after a call were compared with the reference's: running statistics have to be updated.",
+    "own_size:kernels": "At the task's own size the file's kernels have to do the work too.",
     "order": "The programs of each launch ran in the opposite order; the outputs must not change.",
     "ablation": "All kernel launches were left out; the outputs then have to change, or the kernels do nothing.",
     "ablation:": "The launches of kernel {} were left out; the outputs then have to change, or it does nothing.",

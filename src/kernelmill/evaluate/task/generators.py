@@ -87,8 +87,16 @@ def distribution(name: str, call: Call, found: list[Role], generator: torch.Gene
             continue
         new = change(tensor.detach().contiguous(), role, generator)
         if new is not None:
-            changed[role.path] = _keep_form(new.to(tensor.dtype), role).to(tensor.device)
+            changed[role.path] = _laid_out(_keep_form(new.to(tensor.dtype), role).to(tensor.device), tensor)
     return call.replace(changed) if changed else None
+
+
+def _laid_out(new: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The tensor in the memory layout of another one, if that has no gaps or overlaps."""
+    if new.stride() == like.stride() or new.shape != like.shape:
+        return new
+    laid = torch.empty_like(like)  # keeps strides that fill the memory
+    return laid.copy_(new) if laid.stride() == like.stride() else new
 
 
 def nudged(call: Call, found: list[Role], generator: torch.Generator, by: float = NUDGE) -> Call:

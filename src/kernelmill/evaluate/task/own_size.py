@@ -11,6 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelmill.evaluate.judge.torch_work import TorchWork, TorchWorkCounter
 from kernelmill.evaluate.task.reference import BadReference, load_reference
 from kernelmill.evaluate.task.values import Call
+from kernelmill.torch_calls.recorder import flops_of
+from kernelmill.torch_calls.tensors import tensors_in
 
 _SECONDS = 0.5
 """Limit on processor time."""
@@ -23,12 +25,16 @@ class _Late(Exception):
 class _Briefly(TorchDispatchMode):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
+        self.flops = 0
         self._end = time.process_time() + _SECONDS
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if time.process_time() > self._end:
             raise _Late
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        half = any(t.element_size() < 4 for t in tensors_in(out) if t.is_floating_point())
+        self.flops += (10 if half else 1) * (flops_of(func, args, kwargs or {}, out) or 0)
+        return out
 
 
 @dataclass
@@ -39,6 +45,8 @@ class OwnSize:
     call: Call
     work: TorchWork
     """The reference's work in one call."""
+    flops: int
+    """Of its products. Those of half-precision numbers, which are slow on a CPU, count for ten."""
     bytes: int
     """Of inputs, weights and outputs."""
     elements: int
@@ -50,7 +58,7 @@ def own_size(code: str, entry_point: str | None) -> OwnSize | None:
     """The task at its own size; None if the reference does not run on the meta device."""
     counter = TorchWorkCounter(keep=False)
     try:
-        with _Briefly():
+        with _Briefly() as briefly:
             reference = load_reference(code, entry_point, "meta")
             init, model, call = reference.init_call(0), reference.new(0), reference.inputs(0)
             with counter:
@@ -60,4 +68,4 @@ def own_size(code: str, entry_point: str | None) -> OwnSize | None:
     tensors = [*call.tensors(), *model.state_dict().values(), *outputs]
     size = sum(t.numel() * t.element_size() for t in tensors)
     elements = [t.numel() for t in tensors]
-    return OwnSize(init, call, counter.work, size, sum(elements), max(elements, default=1))
+    return OwnSize(init, call, counter.work, briefly.flops, size, sum(elements), max(elements, default=1))
