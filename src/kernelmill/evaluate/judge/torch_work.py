@@ -114,7 +114,7 @@ class TorchWorkCounter(OpRecorder):
                 continue
             for name, result, held in self._results:
                 same = result.untyped_storage().data_ptr() == output.untyped_storage().data_ptr()
-                if not same and held.numel() == output.numel() and _copied(held, output):
+                if not same and any(_copied(part, output) for part in _parts(held, output)):
                     self.work.copy_of = name
                     return
 
@@ -126,6 +126,21 @@ def _truncates(func: Any, args: Any, out: Any) -> bool:
     given = args[-1] if func._schema.name == "aten::copy_" else args[0]
     whole = isinstance(out, torch.Tensor) and not (out.is_floating_point() or out.is_complex())
     return whole and isinstance(given, torch.Tensor) and given.is_floating_point() and out.dtype != torch.bool
+
+
+def _parts(held: torch.Tensor, output: torch.Tensor) -> list[torch.Tensor]:
+    """What of a result may have been copied: all of it, or its beginning or end along one axis."""
+    if held.numel() == output.numel():
+        return [held]
+    longer = [
+        axis
+        for axis in range(output.dim())
+        if held.dim() == output.dim() and held.shape[axis] != output.shape[axis]
+    ]
+    if len(longer) != 1 or held.shape[longer[0]] < output.shape[longer[0]]:
+        return []
+    axis, size = longer[0], output.shape[longer[0]]
+    return [held.narrow(axis, start, size) for start in (0, held.shape[axis] - size)]
 
 
 def _copied(one: torch.Tensor, other: torch.Tensor) -> bool:

@@ -48,6 +48,7 @@ DISTRIBUTIONS = (
     "indices",
     "wide_integers",
     "ignored",
+    "fewer",
 )
 NUDGE = 0.015
 LINE_BYTES = 128
@@ -365,6 +366,22 @@ def _ignored(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.T
     return torch.where(torch.rand(x.shape, generator=generator) < 0.2, -100, x)
 
 
+def _fewer(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
+    """Smaller numbers where all are the same in every draw: lengths of rows that are all full."""
+    if (
+        role.kind != "fixed"
+        or x.is_floating_point()
+        or x.is_complex()
+        or x.dim() != 1
+        or x.device.type != "cpu"
+    ):
+        return None
+    full = int(x[0])
+    if full < 2 or x.dtype == torch.bool or not bool((x == full).all()):
+        return None
+    return torch.randint(1, full + 1, x.shape, generator=generator)
+
+
 def with_nonfinite(call: Call, found: list[Role]) -> Call | None:
     """The call with one NaN and one infinity in each of its data; None if there is none."""
     leaves, changed = dict(call.leaves()), {}
@@ -400,6 +417,7 @@ _CHANGES: dict[str, Any] = {
     "indices": _indices,
     "wide_integers": _wide_integers,
     "ignored": _ignored,
+    "fewer": _fewer,
 }
 
 
