@@ -82,6 +82,7 @@ _ANSWERS: dict[Any, Any] = {
     _tensor.pin_memory: lambda tensor, *args, **kwargs: tensor,
     _tensor.record_stream: lambda tensor, stream: None,
     _tensor.type: _type,
+    _tensor.untyped_storage: lambda tensor: host.storage_of(tensor),
     # Module.to uses it to parse the device.
     torch._C._nn._parse_to: torch._C._nn._parse_to,
 }

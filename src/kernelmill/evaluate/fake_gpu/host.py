@@ -59,6 +59,25 @@ def is_host(tensor: Any) -> bool:
         return _has_memory(tensor) and getattr(_storage(tensor), _MARK, False)
 
 
+class _GpuStorage(torch.UntypedStorage):  # type: ignore[misc]
+    """What code that asks for a tensor's memory on a GPU sees."""
+
+    device = property(lambda self: torch.device("cuda", 0))
+    is_cuda = property(lambda self: True)
+
+    def clone(self) -> Any:
+        return torch.UntypedStorage(self.nbytes()).copy_(self)
+
+
+def storage_of(tensor: Any) -> Any:
+    """The tensor's storage, which is the same object each time, as it looks on its device."""
+    with torch._C.DisableTorchFunction():
+        storage = _storage(tensor)
+    if _has_memory(tensor) and not getattr(storage, _MARK, False) and type(storage) is torch.UntypedStorage:
+        storage.__class__ = _GpuStorage
+    return storage
+
+
 def mark(tensor: Any, host: bool) -> None:
     """Mark where this tensor's memory is."""
     with torch._C.DisableTorchFunction():

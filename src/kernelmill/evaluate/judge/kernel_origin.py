@@ -49,7 +49,7 @@ def _definitions(code: str) -> dict[str, set[str]]:
 
 
 def _form(function: ast.FunctionDef) -> str:
-    """What a function says, without its decorators and the values of its defaults."""
+    """What a function says, without its decorators, its docstring and the values of its defaults."""
     arguments = function.args
     bare = ast.arguments(
         posonlyargs=arguments.posonlyargs,
@@ -60,7 +60,13 @@ def _form(function: ast.FunctionDef) -> str:
         kwarg=arguments.kwarg,
         defaults=[],
     )
-    return "\n".join([function.name, ast.dump(bare), *map(ast.dump, function.body)])
+    said = [one for one in function.body if not _is_text(one)]
+    return "\n".join([function.name, ast.dump(bare), *map(ast.dump, said)])
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """Whether this is a docstring, which changes with its indentation."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 @functools.lru_cache(maxsize=64)

@@ -38,6 +38,11 @@ HOST_READS = {
 """Functions by which the host reads a tensor, and their names."""
 
 
+_EMPTY = frozenset(
+    getattr(torch.ops.aten, name).default
+    for name in ("empty", "empty_like", "new_empty", "empty_strided")
+    if "default" in getattr(torch.ops.aten, name).overloads()
+) | {torch.ops.aten.empty.memory_format}
 _QUESTIONS = {
     getattr(owner, name)
     for name in ("isnan", "isinf", "isfinite", "any", "all", "equal", "allclose")
@@ -91,6 +96,10 @@ class TorchWorkCounter(OpRecorder):
             with suppress(NotImplementedError):
                 return self.inside(func, args, kwargs)
         out = func(*args, **kwargs)
+        if func in _EMPTY and torch.utils.deterministic.fill_uninitialized_memory:
+            for tensor in tensors_in(out):
+                if tensor.is_complex():  # torch fills the real part only
+                    torch.view_as_real(tensor).fill_(float("nan"))
         kind: str = "elementwise" if _truncates(func, args, out) else kind_of(func)
         if not is_priced(func) and tensors_in(out):
             kind = "unpriced"

@@ -29,9 +29,11 @@ from kernelmill.evaluate.interpreter.handles import (
     contiguous,
     np_dtype,
 )
+from kernelmill.evaluate.interpreter.memory import within
 from kernelmill.evaluate.interpreter.memory.journal import Where, journal
 from kernelmill.evaluate.interpreter.memory.races import MANY, Touched, Who
-from kernelmill.evaluate.interpreter.observe import OOB_KEPT, Oob, observer
+from kernelmill.evaluate.interpreter.memory.within import Written, ids_of
+from kernelmill.evaluate.interpreter.observe import NO_BARRIER, OOB_KEPT, Oob, Race, observer
 from kernelmill.evaluate.interpreter.programs import group, position
 
 Builder = stock.InterpreterBuilder
@@ -47,6 +49,7 @@ class Reach:
         self.kernel = kernel
         self.storages = storages
         self.touched = touched
+        self.written = Written()
         self._live: list[Storage] | None = None
         self._outside: list[tuple[int, Oob | None]] = []
         """Accesses out of bounds by programs that run together: a program's number, and the event if it may
@@ -217,6 +220,8 @@ def _masked_load(
         elif touched.tracks(lanes.storage):
             where, who = lanes.active()
             touched.load(lanes.storage, lanes.view, where, who)
+    if observer.strict:
+        _read_within(lanes)
     array, at, on = lanes.view.array, lanes.at, lanes.on
     if len(array):
         data = array.take(at, mode="clip")
@@ -228,6 +233,20 @@ def _masked_load(
     if lanes.bad is not None:
         data = np.where(lanes.bad, garbage(element), data)
     return Handle(data.astype(array.dtype, copy=False), element, None, ptrs.shape)
+
+
+def _read_within(lanes: Lanes) -> None:
+    """Report lanes that read what another lane of their program has written, without a barrier between."""
+    ids = ids_of(lanes.at, lanes.on, lanes.shape)
+    if ids is None or not len(lanes.view.array):
+        return
+    where, who = lanes.active()
+    of = lanes.storage, lanes.view.array, where, who, ids, math.prod(lanes.shape)
+    wrong = state.reach.written.others(*of)
+    if wrong is not None:
+        group.order_matters()
+        first = int(np.arange(len(lanes.view.array))[where][wrong][0]) * lanes.view.array.itemsize
+        observer.race(Race(NO_BARRIER, state.reach.kernel, (None, None), lanes.storage.name, first))
 
 
 def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *modifiers: Any, **more: Any) -> Any:
@@ -248,6 +267,8 @@ def _masked_store(self: Any, ptrs: Any, value: Any, mask: Any, *modifiers: Any, 
     if not data.size:
         return
     where, who = lanes.active()
+    if observer.strict and (ids := ids_of(lanes.at, lanes.on, lanes.shape)) is not None:
+        state.reach.written.store(lanes.storage, lanes.view.array, where, who, ids, math.prod(lanes.shape))
     touched = state.reach.watched()
     if touched is None:
         journal.set(lanes.view.array, where, data)
@@ -332,3 +353,4 @@ def install() -> None:
     Builder.create_masked_store = _masked_store
     Builder.create_addptr = _add_pointer
     Builder.create_int_to_ptr = _int_to_pointer
+    within.install(lambda: state.reach)

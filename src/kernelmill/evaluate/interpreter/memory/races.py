@@ -21,7 +21,7 @@ import numpy as np
 
 from kernelmill.evaluate.interpreter.handles import Array, Storage, View
 from kernelmill.evaluate.interpreter.memory.journal import Where, journal
-from kernelmill.evaluate.interpreter.observe import Race, observer
+from kernelmill.evaluate.interpreter.observe import TWO_LANES, Race, observer
 from kernelmill.evaluate.interpreter.operations.floats import widen
 from kernelmill.evaluate.interpreter.programs import Grid, OrderMatters, Untracked, group, position
 
@@ -173,7 +173,7 @@ class Touched:
         if differ.any():
             group.order_matters()
             wrong = differ if units.ndim == 1 else np.broadcast_to(differ[:, None], units.shape)
-            self._report("two lanes write", shadow, storage, shadow.writer[units], units, wrong, who)
+            self._report(TWO_LANES, shadow, storage, shadow.writer[units], units, wrong, who)
 
     def _overwritten(
         self,
