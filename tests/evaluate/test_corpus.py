@@ -6,6 +6,7 @@ import re
 import pytest
 
 from tests.evaluate import corpus
+from tests.evaluate.attacks import attacks
 from tests.evaluate.corpus import Case, cases, tasks
 
 PATTERNS = [
@@ -83,7 +84,7 @@ def test_a_twin_is_right_and_stands_beside_cases_of_its_own_pattern() -> None:
 def test_the_tasks_are_many_and_all_used() -> None:
     used = {case.task for case in cases()}
     assert len(used) >= 12
-    assert used == set(tasks())
+    assert used | {attack.task for attack in attacks()} == set(tasks())
     conventions = {case.entry_point == "Model" for case in cases()}
     assert conventions == {True, False}
 

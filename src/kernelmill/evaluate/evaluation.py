@@ -150,8 +150,8 @@ class Evaluation:
         )
         verdict.task |= result["task"]
         verdict.candidate["launched"] = result["kernels"]
-        self.trace = result["trace"] or self.trace
-        self.signatures, self.kernels = list(result["signatures"]), dict(result["texts"])
+        self.trace = result.get("trace") or self.trace
+        self.signatures, self.kernels = list(result["signatures"]), dict(result.get("texts", {}))
 
     def failed_shrunk(self) -> bool:
         """Whether it failed on a shrunk task.

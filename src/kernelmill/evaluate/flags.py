@@ -181,6 +181,7 @@ CODES: dict[str, str] = {
     "C2.config_that_does_less": "with one of the autotuner's configurations the result is wrong",
     "C2.fixed_grid": "the grid is computed with a fixed block, while the autotuner chooses the block: take it from META",
     "C6.out_of_bounds": "a kernel reads or writes out of bounds: mask the last block",
+    "C6.masked_without_other": "its result follows from what masked lanes of a load read: say that with `other`",
     "C7.downcast": "values are cast to a lower precision",
     "C7.error_like_tf32": "the error is of the size that TF32, or a cast to 16 bits, makes",
     "C7.tf32": f"TF32 is asked for: where float32 is wanted, give tl.dot {IEEE}",

@@ -57,10 +57,18 @@ def test_a_task_without_products_is_weighed_as_it_is() -> None:
 
 
 def test_the_last_operation_being_torchs_does_not_make_all_of_it_torchs() -> None:
-    said = _work(lambda x, w, b: torch.relu_(torch.zeros(32, 40))).to_dict() | {"copy_of": "aten::relu_"}
-    assert who_computed(said, reference(), 32 * 48, LARGEST) == ""
-    said = reference().to_dict() | {"copy_of": "aten::relu"}
-    assert "copied" in who_computed(said, reference(), 32 * 48, LARGEST)
+    with TorchWorkCounter() as counter:
+        own = torch.relu_(torch.ones(32, 40))
+    counter.look_for([own])
+    assert who_computed(counter.work.to_dict(), reference(), 32 * 48, LARGEST) == ""
+
+
+@pytest.mark.parametrize("change", [lambda t: t.clone(), lambda t: 3 * t, lambda t: t[:, :20].clone()])
+def test_a_copy_a_multiple_and_a_part_of_what_torch_has_computed_is_torchs(change: Any) -> None:
+    with TorchWorkCounter() as counter:
+        result = torch.randn(32, 40).sigmoid()
+    counter.look_for([change(result)])
+    assert "copied" in who_computed(counter.work.to_dict(), reference(), 32 * 48, LARGEST)
 
 
 @given(st.integers(1, 4 * FULL_SIZE), st.floats(0, 4), st.floats(0, 4))

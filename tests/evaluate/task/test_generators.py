@@ -190,7 +190,10 @@ def test_distributions_of_data_leave_the_other_roles_alone() -> None:
     assert made("indices", normal) is None
 
 
-@pytest.mark.parametrize("name", [name for name in DISTRIBUTIONS if name not in ("masks", "indices")])
+NOT_OF_DATA = ("masks", "closed_rows", "indices", "wide_integers", "ignored", "fewer")
+
+
+@pytest.mark.parametrize("name", [name for name in DISTRIBUTIONS if name not in NOT_OF_DATA])
 def test_what_all_draws_have_in_common_is_kept(name: str) -> None:
     def square(g: torch.Generator) -> torch.Tensor:
         return torch.randn(16, 16, generator=g)
@@ -258,7 +261,7 @@ def test_every_question_of_a_plain_task_is_put() -> None:
         case.name: case for case in questions("self.w(x)", init="self.w = torch.nn.Linear(64, 4)").all(7)
     }
     skipped = {name for name, case in found.items() if isinstance(case, Skipped)}
-    assert skipped == {"masks", "indices"}
+    assert skipped == set(NOT_OF_DATA)
     assert set(found) == {*DISTRIBUTIONS[1:], "weights"}
 
 

@@ -229,7 +229,7 @@ def test_where_no_float64_run_can_stand_for_the_function_eager_does_and_says_why
 
 def test_a_result_that_is_rounding_alone_is_told() -> None:
     made = reference("return ((x - x.mean()) / x.std()).mean().reshape(1, 1).expand(3, 3)")
-    facts = made.examine(0)
+    facts = made.examine(1)
     assert facts.distance > 0.1
     assert "away" in facts.oracle_note
     assert made.answer(made.new(0), made.inputs(0)).note == facts.oracle_note

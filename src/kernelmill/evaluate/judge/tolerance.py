@@ -108,11 +108,6 @@ def lost_slice(candidate: torch.Tensor, reference64: torch.Tensor, eager: torch.
     r = reference64.detach().double()
     errors = [(t.detach().double() - r).nan_to_num_(0, 0, 0).square_() for t in (candidate, eager)]
     squares, eps = r.nan_to_num(0, 0, 0).square_(), rule_for(eager.dtype, IEEE).eps
-    if eager.numel() >= 8 * FEW:
-        faint = squares.flatten().argsort()[: eager.numel() // 8]
-        c, e, own = (float(t.flatten()[faint].mean().sqrt()) for t in (*errors, squares))
-        if _lost(c, e, own, eps):
-            return f"the smallest eighth of its numbers is off by {c / own:.0%} of its size"
     for axis, size in enumerate(eager.shape):
         if eager.dim() < 2 or size < 2 or eager.numel() // size < FEW:
             continue
@@ -123,6 +118,11 @@ def lost_slice(candidate: torch.Tensor, reference64: torch.Tensor, eager: torch.
             at = int(lost.int().argmax())
             share = float(c[at] / own[at])
             return f"index {at} of axis {axis} is off by {share:.0%} of its size: it is small beside the rest"
+    if eager.numel() >= 8 * FEW:
+        faint = squares.flatten().argsort()[: eager.numel() // 8]
+        c, e, own = (float(t.flatten()[faint].mean().sqrt()) for t in (*errors, squares))
+        if _lost(c, e, own, eps):
+            return f"the smallest eighth of its numbers is off by {c / own:.0%} of its size"
     return ""
 
 

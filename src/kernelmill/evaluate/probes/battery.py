@@ -557,7 +557,7 @@ def _own_kernels_at_own_size(trial: Trial, returned: Returned, own: OwnSize) -> 
     work = returned.reply["work"]
     covered = who_computed(work, own.work, own.largest, own.largest) if returned.launched else "no launch"
     if covered:
-        trial.record.check("own_size:kernels", "fail", covered)
+        trial.record.check("own_size_kernels", "fail", covered)
         code = "A3.torch_computes" if returned.launched else "A1.no_kernel_launched"
         trial.hack(code, during="own_size", found=covered, torch=top(returned))
 

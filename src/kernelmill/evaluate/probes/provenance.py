@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from kernelmill.evaluate.judge.comparing import Returned
-from kernelmill.evaluate.judge.kernel_origin import strange_kernel
 from kernelmill.evaluate.judge.record import Stop
 from kernelmill.evaluate.judge.recording import Recording
 from kernelmill.evaluate.judge.replaying import Program
@@ -29,6 +28,7 @@ from kernelmill.evaluate.probes.replay import still_right
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import Call, Outputs
+from kernelmill.evaluate.trace.kernel_origin import strange_kernel
 from kernelmill.evaluate.trace.steps import CAPTURED_BEFORE
 from kernelmill.sandbox import inside
 
