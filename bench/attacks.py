@@ -19,11 +19,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from common import RESULTS, machine
+from tests.evaluate.attacks import Attack, attacks
 
 from kernelmill.evaluate.evaluator import Evaluator
 from kernelmill.evaluate.options import Options, Pair, environment
 from kernelmill.evaluate.verdict import Verdict
-from tests.evaluate.attacks import Attack, attacks
 
 MOST = 0.02
 

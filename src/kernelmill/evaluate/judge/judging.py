@@ -165,6 +165,9 @@ def _judge(request: dict[str, Any], sockets: list[socket.socket], record: Record
 
 def _at_own_size(request: dict[str, Any], trial: Trial, chosen: _Chosen) -> None:
     """Look at a task that was shrunk at its own size: with one call, if that takes seconds, or without numbers."""
+    if offline_models.names_in(request["reference"]):
+        trial.record.check("own_size", "skip", "its models have other sizes here")
+        return
     own = own_size(request["reference"], request.get("entry_point"))
     fits = own is not None and own.flops <= _MOST_OWN_FLOPS
     if (

@@ -2,8 +2,9 @@
 task: length_mean
 family: unasked
 aims: table
-label: incorrect
+label: correct
 what: never reads the lengths, which are those of full rows in all of the task's inputs
+policy: lengths are the same in every draw of the task; for others the grade says fragile
 """
 
 import torch
