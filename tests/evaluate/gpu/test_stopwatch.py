@@ -12,6 +12,8 @@ pytest.importorskip("torch")
 
 from kernelmill.evaluate.gpu import stopwatch as module
 from kernelmill.evaluate.gpu.clock import Clock
+from kernelmill.evaluate.judge.record import Record
+from kernelmill.evaluate.judge.tolerance import Comparison
 from tests.evaluate.gpu.test_clock import FakeGpu, call, installed
 
 
@@ -124,3 +126,27 @@ def test_the_kernels_own_time_is_the_programs_and_what_a_caller_waits_for_the_ca
     median = {regime: module._summary(*both)["median_us"] for regime, both in blocks.items()}
     assert median["device"] == pytest.approx(30, rel=0.02)
     assert median["latency"] < 27
+
+
+@pytest.mark.parametrize("mutates", [False, True])
+def test_timed_results_are_compared_unless_each_call_changes_its_inputs(mutates: bool) -> None:
+    """What a call returns that works in place depends on how often it was timed before."""
+    watch = module.Stopwatch.__new__(module.Stopwatch)
+    record, compared = Record(), []
+    facts = SimpleNamespace(mutates_inputs=mutates)
+
+    def compare(returned: Any, answer: Any) -> Comparison:
+        compared.append(returned)
+        return Comparison(True)
+
+    watch.__dict__.update(
+        _trial=SimpleNamespace(facts=facts, record=record),
+        _session=SimpleNamespace(compare=compare),
+        _answers=[None],
+        _sent=[(0, None)],
+    )
+    watch._compare()
+    assert len(compared) == (not mutates)
+    assert [(check.name, check.result) for check in record.checks] == [
+        ("digest", "skip" if mutates else "pass")
+    ]

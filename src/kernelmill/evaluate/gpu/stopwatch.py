@@ -240,6 +240,9 @@ class Stopwatch:
     # ------------------------------------------------------------------------------------------ what it says
 
     def _compare(self) -> None:
+        if self._trial.facts.mutates_inputs:  # each timed call found other numbers there
+            self._trial.record.check("digest", "skip", "the reference changes its inputs")
+            return
         for index, outputs in self._sent:
             compared = self._session.compare(Returned(outputs, "", {}, 0.0), self._answers[index])
             if not compared.ok:
