@@ -40,7 +40,7 @@ class FakeEvaluator:
     at_once = most_at_once = 0
     hook: Callable[[Pair], None] = staticmethod(lambda pair: None)
 
-    def __init__(self, options: Options, workers: int) -> None:
+    def __init__(self, options: Options, workers: int, traces: Path | None = None) -> None:
         pass
 
     def __enter__(self) -> FakeEvaluator:

@@ -264,7 +264,7 @@ def test_what_the_text_alone_decides_is_said_at_once_and_trouble_of_ours_is_exit
     assert main([*ONE, "--tier", "static"]) == 0
     assert capsys.readouterr().out.startswith("incorrect (PARSE_ERROR) at tier static, 0.0")
 
-    async def trouble(pair: Pair, options: object) -> Verdict:
+    async def trouble(pair: Pair, options: object, traces: object, quiet: bool) -> Verdict:
         return Verdict(pair.id, "INFRA_ERROR", "interpreter", error="no new process")
 
     monkeypatch.setattr(command, "_judged", trouble)

@@ -11,6 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,22 +155,26 @@ def test_an_autotuned_configuration_that_does_not_fit_is_skipped_as_on_a_gpu(san
     )
 
 
-def test_a_specialisation_is_compiled_once_for_each_target(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_specialisation_is_compiled_once_for_each_target(tmp_path: Path) -> None:
     """Launches that differ only in the number of their configuration are one specialisation."""
-    from kernelmill.evaluate.compile import worker
-
-    seen: list[tuple[str, int]] = []
-    monkeypatch.setattr(
-        worker,
-        "_compiled_source",
-        lambda source, options, target: (
-            seen.append((source.name, target.arch)) or compiling.report("COMPILE_ERROR", "no")
-        ),
-    )
+    script = textwrap.dedent("""
+        import json, sys
+        from kernelmill.evaluate.compile import compiling, worker
+        seen = []
+        def compiled(source, options, target):
+            seen.append([source.name, target.arch])
+            return compiling.report("COMPILE_ERROR", "no")
+        worker._compiled_source = compiled
+        worker.handle(json.load(open(sys.argv[1])))
+        print(json.dumps(seen))
+    """)
     launches = [launch("any_size", XO, {"B": b}, config=n) for n, b in enumerate((64, 64, 128))]
     request = {"kernels": texts(), "launches": launches, "targets": ["sm_90", "sm_80"], "seconds": 60}
-    worker.handle(request)
-    assert seen == [("any_size", 90)] * 2 + [("any_size", 80)] * 2
+    (tmp_path / "request.json").write_text(json.dumps(request))
+    command = [sys.executable, "-c", script, str(tmp_path / "request.json")]
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    done = subprocess.run(command, check=True, env=environment, capture_output=True, text=True)
+    assert json.loads(done.stdout) == [["any_size", 90]] * 2 + [["any_size", 80]] * 2
 
 
 def test_a_kernel_that_uses_what_is_not_the_language_is_refused_without_being_built(sandbox: Sandbox) -> None:

@@ -12,7 +12,7 @@ from kernelmill.evaluate.evaluator import Evaluator
 from kernelmill.evaluate.judge.closeness import MARGIN, beyond
 from kernelmill.evaluate.judge.tolerance import Comparison
 from kernelmill.evaluate.options import Options, Pair
-from kernelmill.evaluate.probes.battery import NEARBY, STRESS
+from kernelmill.evaluate.probes.values import NEARBY, STRESS
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.verdict import Verdict
 from tests.evaluate.corpus import case

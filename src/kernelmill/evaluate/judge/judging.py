@@ -22,7 +22,7 @@ from kernelmill.evaluate.judge.record import Limits, Record, Stop, record_failur
 from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.judge.tolerance import Policy
 from kernelmill.evaluate.judge.trial import Trial
-from kernelmill.evaluate.probes import battery
+from kernelmill.evaluate.probes import battery, shapes
 from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.task.facts import Facts
 from kernelmill.evaluate.task.fit_size import (
@@ -179,13 +179,13 @@ def _at_own_size(request: dict[str, Any], trial: Trial, chosen: _Chosen) -> None
         try:
             reference = load_reference(request["reference"], request.get("entry_point"))
             trial.session.build(reference, trial.seed(), chosen.mode)
-            done = battery.once_at_own_size(trial, own)
+            done = shapes.once_at_own_size(trial, own)
         except BadReference as error:
             trial.record.check("own_size", "skip", str(error)[:200])
             return
         if done:
             return
-    battery.without_numbers(trial, own)
+    shapes.without_numbers(trial, own)
 
 
 def _seconds(trial: Trial, chosen: _Chosen, own: OwnSize) -> float:
@@ -234,13 +234,13 @@ def _other_shapes(
     silent = Record()
     session.record, session.own_size = silent, False
 
-    def answer(one: Picked, name: str) -> battery.Fit:
+    def answer(one: Picked, name: str) -> shapes.Fit:
         session.build(one.reference, dice.getrandbits(31), chosen.mode)
         trial = Trial(session, silent, chosen.facts, dice, audit=True)
-        return battery.other_shape(trial, one.version.told(), name)
+        return shapes.other_shape(trial, one.version.told(), name)
 
-    fits: dict[str, battery.Fit] = {}
-    together: battery.Fit = "fails"
+    fits: dict[str, shapes.Fit] = {}
+    together: shapes.Fit = "fails"
     try:
         together = answer(picked, "odd_shape")
         if together != "right":  # find out which of the sizes fails
@@ -261,9 +261,7 @@ def _other_shapes(
     _grade_shapes(record, picked, together, fits)
 
 
-def _grade_shapes(
-    record: Record, picked: Picked, together: battery.Fit, fits: dict[str, battery.Fit]
-) -> None:
+def _grade_shapes(record: Record, picked: Picked, together: shapes.Fit, fits: dict[str, shapes.Fit]) -> None:
     """Grade a candidate as shape-specialised if it is wrong at any other size, or fails at all of them.
 
     Rejecting some sizes is allowed: a head dimension may have to be a power of two. Leaving out a tail is

@@ -53,9 +53,15 @@ class Recording:
             said = list((Counter(mine) - Counter(its)).elements())
         places = enumerate(self.constants)
         data = sum(8 * len(blob) for at, blob in places if other.constants[at : at + 1] != [blob])
-        return data + sum(max(_WORD, 8 * len(value)) for _, value in said)
+        return data + sum(_bits(where, value) for where, value in said)
 
 
+def _bits(where: str, value: str) -> int:
+    """How much a part says. A number with a point is one word of two, however many digits it is written with."""
+    return _FLOAT if where.endswith(".float") else max(_WORD, 8 * len(value) if value[:1] == '"' else _FLOAT)
+
+
+_FLOAT = 64
 _DEEPEST = 40
 _WORD = 32
 """The least that a part of a program counts, in bits, so that many small ones count."""

@@ -9,71 +9,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from kernelmill.evaluate.judge.closeness import (
     a_little_off,
-    beyond,
     constant,
-    gross,
-    one_of_equals,
-    systematic,
 )
-from kernelmill.evaluate.judge.comparing import Returned, compare_over_seeds
-from kernelmill.evaluate.judge.record import TOO_SLOW, Stop
-from kernelmill.evaluate.judge.tolerance import Comparison, compare
-from kernelmill.evaluate.judge.torch_share import HOST_LEAST, torch_share, who_computed
+from kernelmill.evaluate.judge.comparing import Returned
+from kernelmill.evaluate.judge.record import Stop
+from kernelmill.evaluate.judge.tolerance import compare
+from kernelmill.evaluate.judge.torch_share import torch_share
 from kernelmill.evaluate.judge.trial import Trial, top
 from kernelmill.evaluate.probes.provenance import ask, first_call, later_call
 from kernelmill.evaluate.probes.replay import drift, overwrite, static_buffer, still_right, weights
-from kernelmill.evaluate.task import generators
+from kernelmill.evaluate.probes.seen import begin, code_of, out_of_bounds, out_of_order
+from kernelmill.evaluate.probes.shapes import noncontiguous
+from kernelmill.evaluate.probes.values import scalars, stress, zero_mean
 from kernelmill.evaluate.task.answers import Answer
 from kernelmill.evaluate.task.chunked import identical
-from kernelmill.evaluate.task.own_size import OwnSize
-from kernelmill.evaluate.task.reference import BadReference
 from kernelmill.evaluate.task.values import Call
 from kernelmill.evaluate.trace.saving import saved
 from kernelmill.evaluate.verdict import DropIn
-from kernelmill.sandbox import inside
-
-Fit = Literal["right", "wrong", "fails"]
 
 SEEDS = 3
-SCALAR_SEEDS = 6
 CONFIGS = 8
 UNFIT = ("AssertionError", "CompileTimeAssertionFailure")
 """Errors of a configuration that a tuner passes over: `tl.static_assert`."""
-MOST_OWN_BYTES = 1 << 30
-OWN_CALL_S = 4.0
-NEARBY = ("x8", "x4")
-"""So close to the task's own inputs that a finite result has to be right.
-
-The second is used only if the reference rejects the first.
-"""
-EQUALS = ("constant_rows", "ties", "zeros", "zero_rows")
-"""Inputs with equal elements."""
-REAL = ("zeros", "zero_rows", "closed_rows")
-"""Inputs that real data has. Where the reference has an answer, infinity and NaN are none."""
 WITHIN = ("two lanes write", "read before another lane's write is seen")
 """Races between the lanes of one program, which a strict run finds."""
-UNPROMISED = ("ignored", "x1e4", "fewer")
-"""Inputs that a task's author may not have thought of either: of these, a wrong result is only noted."""
-STRESS = (
-    *NEARBY,
-    "x100",
-    "x1e-3",
-    "negated",
-    "half_x64",
-    *EQUALS,
-    "sorted",
-    "outlier",
-    "shifted",
-    "closed_rows",
-    "x1e4",
-    "wide_integers",
-    "ignored",
-    "fewer",
-)
 
 
 def run(trial: Trial) -> None:
@@ -88,7 +51,7 @@ def run(trial: Trial) -> None:
 def rest(trial: Trial) -> None:
     """Run the probes that follow once the answers to the task's own inputs are right."""
     for probe in _wanted(trial):
-        _begin(probe)
+        begin(probe)
         probe(trial)
     if trial.probes != "before_gpu":
         scalars(trial)
@@ -96,10 +59,6 @@ def rest(trial: Trial) -> None:
         raise Stop("HACK", next(flag.code for flag in trial.record.flags if flag.severity == "hard"))
     if trial.unrecordable and trial.record.status == "PASSED":
         raise Stop("UNSUPPORTED", f"who computed the result cannot be established: {trial.unrecordable}")
-
-
-def _begin(probe: Callable[..., Any]) -> None:
-    inside.server.doing(f"probe {probe.__name__}")
 
 
 def _wanted(trial: Trial) -> tuple[Callable[[Trial], None], ...]:
@@ -119,7 +78,7 @@ def seeds(trial: Trial) -> None:
 
     The first call is also recorded as a program, and examined for all evidence.
     """
-    _begin(seeds)
+    begin(seeds)
     record, session = trial.record, trial.session
     for number in range(SEEDS):
         seed = trial.seed()
@@ -139,9 +98,9 @@ def seeds(trial: Trial) -> None:
             trial.fail(found)
         if not number:
             _buffers(trial, returned, session.expected(call, seed))
-        _out_of_bounds(trial, seen)
-        _out_of_order(trial, seen)
-        trial.require_own_kernels(seen, _code_of(seen), f"seed_{number}")
+        out_of_bounds(trial, seen)
+        out_of_order(trial, seen)
+        trial.require_own_kernels(seen, code_of(seen), f"seed_{number}")
         if not number:
             record.check("launches", "pass" if seen.launched else "fail", f"{len(seen.launched)} launches")
     if record.hard() and not trial.audit:
@@ -196,44 +155,6 @@ def _first_look(trial: Trial, returned: Returned) -> None:
     trial.look_at_memory(returned)
 
 
-def _out_of_bounds(trial: Trial, returned: Returned) -> None:
-    observed = returned.reply["observed"]
-    if not observed["oob_count"]:
-        return
-    first = observed["oob"][0]
-    text = (
-        f"{first['kind']} out of bounds in {first['kernel']}, program {first['program']}: {first['lanes']} of "
-        f"{first['of']} lanes, {first['beyond']} bytes from {first['argument']}"
-    )
-    trial.record.check("oob", "fail", text)
-    trial.record.flag("C6.out_of_bounds", "soft", count=observed["oob_count"], first=text)
-    if not trial.audit:
-        raise Stop("RUNTIME_ERROR", text)
-    if trial.record.status == "PASSED":
-        trial.record.status, trial.record.error = "RUNTIME_ERROR", text
-
-
-def _out_of_order(trial: Trial, returned: Returned) -> None:
-    """Report races between programs of one launch, and work on a side stream that is never joined.
-
-    Only the interpreter detects these.
-    """
-    observed = returned.reply["observed"]
-    if observed.get("unjoined"):
-        trial.hack("D1.side_stream", launches=observed["unjoined"])
-    if not observed.get("race_count"):
-        return
-    first = observed["races"][0]
-    earlier, later = (tuple(program) if program else "others" for program in first["programs"])
-    text = (
-        f"race: {first['kind']} in {first['kernel']}, programs {earlier} and {later}, "
-        f"{first['offset']} bytes into {first['argument']}"
-    )
-    trial.record.check("races", "fail", text)
-    trial.record.flag("C19.race", "soft", count=observed["race_count"], first=text)
-    trial.fail(Comparison(False, "INCORRECT_NUMERICAL", detail=text))
-
-
 def ablation(trial: Trial) -> None:
     """Run the program without its launches: the output must not be right then."""
     seed = trial.seed()
@@ -262,8 +183,8 @@ def ablation(trial: Trial) -> None:
 
 def order(trial: Trial) -> None:
     """Run the program with the last program of each launch first: on a GPU any order may happen."""
-    if trial.program is None or not trial.session.parallel:
-        return
+    if trial.program is None or not trial.session.parallel or trial.program.recording.reads:
+        return  # without a program, on a GPU, or if the program is one for the values that it was recorded for
     seed = trial.seed()
     call = trial.session.reference.inputs(seed)
     returned = trial.program.call(call, seed, order="reverse", strict=True)
@@ -272,7 +193,7 @@ def order(trial: Trial) -> None:
         or not trial.session.compare(returned, trial.session.expected(call, seed)).ok
     ):
         if any(one["kind"] in WITHIN for one in returned.reply["observed"]["races"]):
-            _out_of_order(trial, returned)
+            out_of_order(trial, returned)
         trial.record.check(
             "strict", "fail", "the result follows from what masked lanes read, which no `other` says"
         )
@@ -300,107 +221,9 @@ def later(trial: Trial) -> None:
     """Look at a program that is recorded after many calls as at the first one."""
     returned = later_call(trial)
     if returned is not None:
-        _out_of_bounds(trial, returned)
-        _out_of_order(trial, returned)
-        trial.require_own_kernels(returned, _code_of(returned), "replay_later")
-
-
-def zero_mean(trial: Trial) -> None:
-    """Call with zero-mean inputs, since all-positive ones hide a lower precision.
-
-    Also call with other masks, other indices, and inputs of which only the end is changed.
-    """
-    for name in ("zero_mean", "masks", "indices", "suffix"):
-        call = trial.draw(name)
-        if call is None:
-            continue
-        seed = trial.seed()
-        returned = ask(trial, call, seed)
-        if "error" in returned.reply:
-            raise Stop("RUNTIME_ERROR", returned.trouble)
-        found = trial.session.judge(f"distribution:{name}", call, returned, seed)
-        trial.keep_scalars(returned, trial.session.expected(call, seed))
-        if not found.ok:
-            trial.fail(found)
-        _out_of_bounds(trial, returned)
-        _out_of_order(trial, returned)
-        trial.require_own_kernels(returned, "C11.looks_at_values", f"distribution:{name}")
-
-
-def stress(trial: Trial) -> None:
-    """Call with ranges beyond the task's own.
-
-    Overflow and rounding make a candidate fragile. A finite result that is far off, or that follows another
-    formula, is wrong.
-    """
-    robust, settled = True, False
-    for name in STRESS:
-        if name == NEARBY[1] and settled:
-            continue
-        call = trial.draw(name)
-        if call is None:
-            continue
-        settled |= name == NEARBY[0]
-        seed = trial.seed()
-        returned = ask(trial, call, seed)
-        answer = trial.session.expected(call, seed)
-        if "error" in returned.reply:
-            trial.record.check(f"distribution:{name}", "fail", returned.trouble[:200], seed=seed)
-            robust = False
-            continue
-        if name in EQUALS:
-            returned = one_of_equals(returned, answer)
-        found = trial.session.judge(f"distribution:{name}", call, returned, seed)
-        trial.require_own_kernels(returned, "C11.looks_at_values", f"distribution:{name}")
-        if found.ok:
-            continue
-        robust = False
-        strays = bool(
-            returned.reply["observed"]["oob_count"]
-        )  # which says more of the index than of the kernel
-        if (found.status == "NONFINITE" and name in REAL) or (
-            found.status == "INCORRECT_NUMERICAL"
-            and not strays
-            and name not in UNPROMISED
-            and (
-                gross(returned, answer, trial.scale, name)
-                or (name in NEARBY and beyond(found) and systematic(trial, call, returned, seed))
-            )
-        ):
-            trial.fail(found)
-        trial.record.flag("C10.fragile", "soft", distribution=name, detail=found.detail)
-    trial.record.grade.robust = robust
-    _nonfinite(trial)
-
-
-def _nonfinite(trial: Trial) -> None:
-    """Note whether NaN and infinity in the inputs show where the reference shows them. Many kernels lose them."""
-    session, seed = trial.session, trial.seed()
-    call = generators.with_nonfinite(session.reference.inputs(seed), trial.roles)
-    if call is None or not session.parallel:  # an index that is made from NaN breaks a GPU
-        return
-    try:
-        eager = session.reference.run(session.model, call, seed)
-    except BadReference:
-        return
-    returned = (
-        session.call(call, seed, tolerate=True) if trial.program is None else trial.program.call(call, seed)
-    )
-    if returned.outputs is None or returned.outputs.structure != eager.structure:
-        return
-    pairs = zip(returned.outputs.leaves, eager.leaves, strict=True)
-    hides = any(
-        a.is_floating_point()
-        and a.element_size() > 1
-        and a.shape == b.shape
-        and bool((a.isfinite() & ~b.isfinite()).any())
-        for a, b in pairs
-    )
-    trial.record.check(
-        "nonfinite", "fail" if hides else "pass", "finite where the reference is not" if hides else ""
-    )
-    if hides:
-        trial.record.flag("C18.hides_nonfinite", "info")
+        out_of_bounds(trial, returned)
+        out_of_order(trial, returned)
+        trial.require_own_kernels(returned, code_of(returned), "replay_later")
 
 
 def autotune(trial: Trial) -> None:
@@ -422,8 +245,8 @@ def autotune(trial: Trial) -> None:
         if not found.ok:
             trial.record.flag("C2.config_that_does_less", "soft", config=config)
             trial.fail(found)
-        _out_of_bounds(trial, returned)
-        _out_of_order(trial, returned)
+        out_of_bounds(trial, returned)
+        out_of_order(trial, returned)
 
 
 def modes(trial: Trial) -> None:
@@ -468,123 +291,6 @@ def modes(trial: Trial) -> None:
     )
 
 
-def noncontiguous(trial: Trial) -> None:
-    """Call with the same kind of inputs in another memory layout."""
-    call = generators.noncontiguous(trial.session.reference.inputs(trial.seed()))
-    if call is None:
-        return
-    seed = trial.seed()
-    returned = trial.session.call(call, seed, tolerate=True)
-    if "error" in returned.reply:
-        trial.record.check("noncontiguous", "fail", returned.trouble[:200])
-    elif trial.session.judge("noncontiguous", call, returned, seed).ok and returned.launched:
-        return
-    trial.record.flag("C14.ignores_strides", "soft")
-    trial.record.grade.robust = False
-
-
-def scalars(trial: Trial) -> None:
-    """Judge outputs of few numbers over all seeds together."""
-    eager = trial.scalars[0][1].eager
-    if not any(leaf.numel() < 4 and leaf.is_floating_point() for leaf in eager.leaves):
-        return
-    session = trial.session
-    for _ in range(SCALAR_SEEDS - len(trial.scalars)):
-        seed = trial.seed()
-        call = session.reference.inputs(seed)
-        trial.keep_scalars(session.call(call, seed), session.expected(call, seed))
-    found = compare_over_seeds(trial.scalars, session.policy)
-    if found is not None:
-        trial.record.check(
-            "scalars",
-            "pass" if found.ok else "fail",
-            found.detail,
-            relL2_eps=found.relL2_eps,
-            bound=found.bound,
-        )
-        if not found.ok:
-            trial.fail(found)
-
-
-def once_at_own_size(trial: Trial, own: OwnSize) -> bool:
-    """Call once at the task's own size, if the task was shrunk. Returns whether the call came back in time."""
-    _begin(once_at_own_size)
-    session, seed = trial.session, trial.seed()
-    call, limit = session.reference.inputs(seed), session.call_s
-    session.call_s = min(limit, OWN_CALL_S)
-    try:
-        returned = session.call(call, seed, tolerate=True)
-    except Stop as stop:
-        if stop.status not in ("TIMEOUT", "UNSUPPORTED"):
-            raise
-        trial.record.check("own_size", "skip", stop.error[:200])
-        session.ended = True
-        return True
-    finally:
-        session.call_s = limit
-    if "error" in returned.reply and (returned.reply["error"]["slow"] or returned.reply["error"]["memory"]):
-        return False
-    if "error" in returned.reply:
-        trial.record.check("own_size", "fail", returned.trouble[:200], seed=seed)
-        raise Stop("RUNTIME_ERROR", f"at the task's own size: {returned.trouble}")
-    found = session.judge("own_size", call, returned, seed)
-    if not found.ok:
-        trial.fail(found)
-    _out_of_bounds(trial, returned)
-    _own_kernels_at_own_size(trial, returned, own)
-    return True
-
-
-def without_numbers(trial: Trial, own: OwnSize | None) -> None:
-    """Call once at the task's own size, without numbers and with launches suppressed, if the task was shrunk.
-
-    Who computes the result must not depend on the size. What it computes there is not known.
-    """
-    _begin(without_numbers)
-    if own is None or own.bytes > MOST_OWN_BYTES:
-        why = "the reference does not run without numbers" if own is None else f"{own.bytes:,} bytes"
-        trial.record.check("own_size", "skip", why)
-        return
-    returned = trial.session.hollow(own.init, own.call, trial.seed())
-    if returned.trouble:  # without numbers there may be no index that is valid, and no size that fits
-        trial.record.check("own_size", "skip", returned.trouble[:200])
-        return
-    trial.record.check("own_size", "pass", "without numbers")
-    _own_kernels_at_own_size(trial, returned, own)
-
-
-def _own_kernels_at_own_size(trial: Trial, returned: Returned, own: OwnSize) -> None:
-    work = returned.reply["work"]
-    covered = who_computed(work, own.work, own.largest, own.largest) if returned.launched else "no launch"
-    if covered:
-        trial.record.check("own_size_kernels", "fail", covered)
-        code = "A3.torch_computes" if returned.launched else "A1.no_kernel_launched"
-        trial.hack(code, during="own_size", found=covered, torch=top(returned))
-
-
-def other_shape(trial: Trial, what: str, name: str) -> Fit:
-    """Call once at another shape, in a separate process: right, wrong, or fails with an error."""
-    seed = trial.seed()
-    call = trial.session.reference.inputs(seed)
-    returned = trial.session.call(call, seed, tolerate=True)
-    if "error" in returned.reply:
-        if returned.reply["error"]["slow"]:
-            raise Stop("UNSUPPORTED", f"{TOO_SLOW}: {what}")
-        trial.record.check(name, "fail", f"{what}: {returned.trouble[:200]}", seed=seed)
-        return "fails"
-    ok = trial.session.judge(name, call, returned, seed).ok
-    if ok and not returned.launched:
-        trial.record.check(f"{name}:launches", "fail", f"{what}: no kernel of its own is launched")
-        return "fails"
-    if returned.reply["observed"]["oob_count"]:
-        first = returned.reply["observed"]["oob"][0]
-        trial.record.flag(
-            "C6.out_of_bounds", "soft", first=f"{first['kind']} in {first['kernel']}", shape=what
-        )
-        return "wrong"
-    return "right" if ok else "wrong"
-
-
 ALL = (
     *(
         ablation,
@@ -607,9 +313,3 @@ BEFORE_GPU = (ablation, order, stress, autotune, modes, noncontiguous)
 Strides are among them, because a kernel that ignores them reads stray memory.
 """
 AFTER_INTERPRETER = (zero_mean, overwrite, static_buffer, weights, drift, later)
-
-
-def _code_of(returned: Returned) -> str:
-    if not returned.launched:
-        return "A1.no_kernel_launched"
-    return "A8.host_computes" if returned.reply["work"]["host"] >= HOST_LEAST else "A3.torch_computes"

@@ -112,14 +112,15 @@ def nudged(call: Call, found: list[Role], generator: torch.Generator, by: float 
 
 
 def smaller_here_and_there(call: Call, found: list[Role], generator: torch.Generator) -> Call:
-    """The call with half of the numbers of the data, at random, made smaller: what is largest often stays so."""
+    """The call with half of the numbers of the data, at random, made smaller. The largest of each sign stays."""
 
     def smaller(x: torch.Tensor) -> torch.Tensor:
         dice, by = (
             torch.rand(x.shape, generator=generator, device=generator.device, dtype=torch.float64)
             for _ in range(2)
         )
-        return torch.where(dice < 0.5, x.double() * (0.3 + 0.6 * by), x.double())
+        kept = (dice < 0.5) | (x == x.max()) | (x == x.min())
+        return torch.where(kept, x.double(), x.double() * (0.3 + 0.6 * by))
 
     leaves = dict(call.leaves())
     data = [role for role in found if role.kind == "data"]

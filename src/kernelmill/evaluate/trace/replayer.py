@@ -50,7 +50,7 @@ class Read:
             else:
                 self.numbers(tensor)
         if not made:
-            self._take(repr(out).encode(), 1)
+            self._take(repr(out).encode(), 1, bits=64)
 
     def numbers(self, tensor: torch.Tensor) -> None:
         with torch._C._DisableTorchDispatch(), torch.no_grad():
@@ -58,9 +58,9 @@ class Read:
             data = held.view(torch.uint8).numpy().tobytes() if held.numel() else b""
         self._take(data, tensor.numel())
 
-    def _take(self, data: bytes, elements: int) -> None:
+    def _take(self, data: bytes, elements: int, bits: int | None = None) -> None:
         self._hash.update(len(data).to_bytes(8, "little") + data)
-        self.bits += 8 * len(data)
+        self.bits += 8 * len(data) if bits is None else bits
         self.elements += elements
 
     def to_dict(self) -> dict[str, Any]:
