@@ -48,6 +48,7 @@ def line_of(row: dict[str, Any], verdict: Verdict, seconds: float) -> dict[str, 
         "replay": [[check.name, check.result, check.detail[:100]] for check in replays],
         "tier": verdict.tier,
         "seconds": round(seconds, 2),
+        "interpreter_s": verdict.cost["stages"].get("interpreter"),
         "program_us": perf.program_us if perf else None,
         "own_us": perf.own_us if perf else None,
         "regime": perf.regime if perf else None,
@@ -101,6 +102,8 @@ def result_of(lines: list[dict[str, Any]], seconds: float, device: str) -> dict[
             for one in lines
             if one["verdict"] != "correct" and one not in refused
         },
+        "mean_interpreter_s": round(statistics.fmean(one["interpreter_s"] or 0.0 for one in honest), 2),
+        "median_interpreter_s": round(statistics.median(one["interpreter_s"] or 0.0 for one in honest), 2),
         "median_s": round(statistics.median(one["seconds"] for one in lines), 2),
         "a_minute": round(60 * len(lines) / seconds, 1),
     }

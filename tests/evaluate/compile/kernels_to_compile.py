@@ -201,12 +201,14 @@ def endless(x, o, B: tl.constexpr):
 @functools.cache
 def texts(source: str = CANDIDATE) -> dict[str, dict[str, Any]]:
     """The kernels of a candidate as its program has them. Executes the source, so it must be one of ours."""
+    from triton.runtime.interpreter import InterpretedFunction
     from triton.runtime.jit import JITFunction
 
     from kernelmill.evaluate import kernel_source
     from kernelmill.evaluate.kernel_source import CANDIDATE_MODULE
     from kernelmill.evaluate.trace.kernel_text import text_of
 
+    kinds = (JITFunction, InterpretedFunction)  # whichever this process makes
     file = Path(tempfile.mkdtemp()) / "candidate.py"
     file.write_text(source)
     spec = importlib.util.spec_from_file_location(CANDIDATE_MODULE, file)
@@ -220,16 +222,14 @@ def texts(source: str = CANDIDATE) -> dict[str, dict[str, Any]]:
     finally:
         del sys.modules[CANDIDATE_MODULE]
     inner = vars(getattr(module, "ModelNew", object)).values()
-    made = [
-        getattr(one, "fn", one) if not isinstance(one, JITFunction) else one for one in vars(module).values()
-    ]
+    made = [getattr(one, "fn", one) if not isinstance(one, kinds) else one for one in vars(module).values()]
     while any(
-        hasattr(one, "fn") and not isinstance(one, JITFunction) for one in made
+        hasattr(one, "fn") and not isinstance(one, kinds) for one in made
     ):  # an autotuner of heuristics
-        made = [one if isinstance(one, JITFunction) else getattr(one, "fn", one) for one in made]
+        made = [one if isinstance(one, kinds) else getattr(one, "fn", one) for one in made]
     found: dict[str, dict[str, Any]] = {}
     for one in [*made, *inner]:
-        if isinstance(one, JITFunction):
+        if isinstance(one, kinds):
             text_of(one, found)
     return found
 

@@ -211,7 +211,7 @@ _RECORD = ("record.check", "silent.check", "session.judge", "Check")
 _COMPUTED = {
     "judge/record.py": set[str](),  # Record.check and Session.judge pass on the name that they get
     "judge/session.py": set[str](),
-    "probes/battery.py": {"odd_shape", "odd_shape:"},  # other_shape: its name is given in judge/worker.py
+    "probes/shapes.py": {"odd_shape", "odd_shape:"},  # other_shape: its name is given in judge/worker.py
     "probes/replay.py": {f"overwrite{which}" for which in ("", "_first", "_lines", "_suffix", "_one")},
 }
 """The names of checks that are not literals where the check is recorded, by file."""
