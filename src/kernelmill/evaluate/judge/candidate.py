@@ -234,9 +234,8 @@ class Candidate:
         previous = _stores(self.last)
         seed_all(request["seed"])
         plain = bool(request.get("plain"))
-        counts = (
-            not plain and request.get("record") is None
-        )  # what is recorded is counted where it runs again
+        # What is recorded is counted where it runs again.
+        counts = not plain and request.get("record") is None
         self.runtime.begin(request | ({"poison": False} if plain else {}))
         recorder = TorchWorkCounter()
         error: BaseException | None = None

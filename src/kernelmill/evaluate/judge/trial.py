@@ -197,7 +197,7 @@ class Trial:
 
         It may launch less: what a first call has prepared is there.
         """
-        if self.launches is None or "error" in returned.reply or self.session.drop_in == "none":
+        if self.launches is None or "error" in returned.reply:
             return
         found = Counter((str(one["kernel"]), int(one["programs"])) for one in returned.all_launched)
         if other := found - self.launches:

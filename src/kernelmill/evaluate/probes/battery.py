@@ -140,8 +140,8 @@ def _own_work(trial: Trial, seen: Returned, returned: Returned) -> None:
 
 def _tuned(signatures: list[dict[str, Any]], its: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The program's launches, with the tuners' configurations, which only the candidate's own call knows."""
-    configs = {_untuned(one): one["config"] for one in its}
-    return [one | {"config": configs.get(_untuned(one), one["config"])} for one in signatures]
+    configs = {_untuned(one): one.get("config") for one in its if isinstance(one, dict)}
+    return [one | {"config": configs.get(_untuned(one), one.get("config"))} for one in signatures]
 
 
 def _untuned(signature: dict[str, Any]) -> str:

@@ -75,7 +75,7 @@ def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Retur
     record.check("replay", "pass" if its.ok else "fail", told if its.ok else its.detail, seed=seed)
     if its.ok and not recording.reads:
         names = {key: str(kernel.get("qualname")) for key, kernel in recording.trace["kernels"].items()}
-        trial.launches = Counter((names[one["kernel"]], one["programs"]) for one in same.all_launched)
+        trial.launches = Counter((names.get(one["kernel"], ""), one["programs"]) for one in same.all_launched)
     # A program has one stream.
     same.reply["observed"]["unjoined"] = returned.reply["observed"].get("unjoined")
     return same
