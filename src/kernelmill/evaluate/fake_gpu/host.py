@@ -45,9 +45,14 @@ _ONE_DEVICE: frozenset[Any] = frozenset(
 )
 
 
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+"""Whether a tensor stands for others, as those inside vmap do."""
+
+
 def _has_memory(tensor: Any) -> bool:
     return (
         type(tensor) in _PLAIN
+        and not _is_wrapped(tensor)
         and tensor.layout is torch.strided
         and not tensor.is_meta
         and tensor.numel() > 0

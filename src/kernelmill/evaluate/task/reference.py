@@ -129,7 +129,10 @@ class Reference:
         seed_all(seed ^ _INPUTS)
         with self._blamed("get_inputs()"), torch.no_grad(), torch.device(self.device), self._home():
             args, kwargs = module_file.inputs(self._module)
-        return Call(args, kwargs).map(lambda t: t.detach().to(self.device))
+            call = Call(args, kwargs)
+            if any(tensor.layout is not torch.strided for tensor in call.tensors()):
+                raise UnsupportedValue("a sparse tensor, which is not judged")
+        return call.map(lambda t: t.detach().to(self.device))
 
     def oracle(self, model: Any) -> Any:
         """A float64 copy of the model."""
