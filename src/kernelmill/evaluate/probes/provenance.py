@@ -72,7 +72,9 @@ def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Retur
             else Comparison(False, detail="its own answer has other bits than its program's")
         )
         _unseen_work(trial, its, recording)
-    record.check("replay", "pass" if its.ok else "fail", told if its.ok else its.detail, seed=seed)
+    # A wrong candidate's program is as wrong: that is told of the candidate.
+    does = its.ok or not mine.ok
+    record.check("replay", "pass" if does else "fail", told if does else its.detail, seed=seed)
     if its.ok and not recording.reads:
         names = {key: str(kernel.get("qualname")) for key, kernel in recording.trace["kernels"].items()}
         trial.launches = Counter((names.get(one["kernel"], ""), one["programs"]) for one in same.all_launched)
