@@ -112,7 +112,7 @@ def kernel(function):
 
         name, code = function.__qualname__, function.__code__
         suppressed = observer.suppressed(function.__name__, name)
-        index = observer.signature_index({"kernel": name})
+        index = observer.signature_index({"kernel": name}, name)
         grid = (1, 1, 1)
         observer.launched(Launch(function.__name__, name, code.co_filename, grid, 1, index, None, suppressed))
         if not suppressed:
