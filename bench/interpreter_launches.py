@@ -101,6 +101,9 @@ def main() -> int:
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
+    # New memory is NaN on both sides: what is in it differs between processes, and a launch may write a part only.
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    warnings.filterwarnings("ignore", message=".*deterministic implementation.*")
     _warm_up()
     if given.fixed:
         return fixed_costs(given.limit)

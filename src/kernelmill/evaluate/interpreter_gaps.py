@@ -27,3 +27,7 @@ class Unsupported(Exception):
     def __init__(self, what: str, detail: str = "") -> None:
         super().__init__(f"{what}: {detail or UNSUPPORTED[what]}")
         self.what = what
+
+
+TWO_LANES, NO_BARRIER = "two lanes write", "read before another lane's write is seen"
+"""Kinds of races between the lanes of one program, which only a strict run finds."""

@@ -15,7 +15,6 @@ from kernelmill.evaluate.fake_gpu import streams
 
 OOB_KEPT = 5
 RACES_KEPT = 5
-TWO_LANES, NO_BARRIER = "two lanes write", "read before another lane's write is seen"
 ORDERS = ("forward", "reverse")
 
 _set_deterministic = torch._C._set_deterministic_algorithms

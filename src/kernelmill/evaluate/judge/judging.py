@@ -169,13 +169,7 @@ def _at_own_size(request: dict[str, Any], trial: Trial, chosen: _Chosen) -> None
         trial.record.check("own_size", "skip", "its models have other sizes here")
         return
     own = own_size(request["reference"], request.get("entry_point"))
-    fits = own is not None and own.flops <= _MOST_OWN_FLOPS
-    if (
-        own is not None
-        and fits
-        and own.elements <= _MOST_OWN_ELEMENTS
-        and _seconds(trial, chosen, own) < _OWN_S
-    ):
+    if own is not None and _is_quick(trial, chosen, own):
         try:
             reference = load_reference(request["reference"], request.get("entry_point"))
             trial.session.build(reference, trial.seed(), chosen.mode)
@@ -188,10 +182,12 @@ def _at_own_size(request: dict[str, Any], trial: Trial, chosen: _Chosen) -> None
     shapes.without_numbers(trial, own)
 
 
-def _seconds(trial: Trial, chosen: _Chosen, own: OwnSize) -> float:
-    """How long a call at the task's own size would take, if time grows with the elements."""
+def _is_quick(trial: Trial, chosen: _Chosen, own: OwnSize) -> bool:
+    """Whether a call at the task's own size is a matter of seconds, if its time grows with the elements."""
+    if own.flops > _MOST_OWN_FLOPS or own.elements > _MOST_OWN_ELEMENTS:
+        return False
     one = min(check.ms or 0.0 for check in trial.record.checks if check.name.startswith("seed_")) / 1e3
-    return max(0.0, one - _FIXED_S) * own.elements / max(chosen.picked.size.elements, 1)
+    return max(0.0, one - _FIXED_S) * own.elements / max(chosen.picked.size.elements, 1) < _OWN_S
 
 
 def _load(session: Session, request: dict[str, Any], record: Record) -> None:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable
 from typing import Any, cast
 
+from kernelmill.evaluate.interpreter_gaps import NO_BARRIER, TWO_LANES
 from kernelmill.evaluate.judge.closeness import (
     a_little_off,
     constant,
@@ -35,8 +36,6 @@ SEEDS = 3
 CONFIGS = 8
 UNFIT = ("AssertionError", "CompileTimeAssertionFailure")
 """Errors of a configuration that a tuner passes over: `tl.static_assert`."""
-WITHIN = ("two lanes write", "read before another lane's write is seen")
-"""Races between the lanes of one program, which a strict run finds."""
 
 
 def run(trial: Trial) -> None:
@@ -192,7 +191,7 @@ def order(trial: Trial) -> None:
         returned.reply["observed"]["race_count"]
         or not trial.session.compare(returned, trial.session.expected(call, seed)).ok
     ):
-        if any(one["kind"] in WITHIN for one in returned.reply["observed"]["races"]):
+        if any(one["kind"] in (TWO_LANES, NO_BARRIER) for one in returned.reply["observed"]["races"]):
             out_of_order(trial, returned)
         trial.record.check(
             "strict", "fail", "the result follows from what masked lanes read, which no `other` says"

@@ -33,8 +33,9 @@ from kernelmill.evaluate.interpreter.memory import within
 from kernelmill.evaluate.interpreter.memory.journal import Where, journal
 from kernelmill.evaluate.interpreter.memory.races import MANY, Touched, Who
 from kernelmill.evaluate.interpreter.memory.within import Written, ids_of
-from kernelmill.evaluate.interpreter.observe import NO_BARRIER, OOB_KEPT, Oob, Race, observer
+from kernelmill.evaluate.interpreter.observe import OOB_KEPT, Oob, Race, observer
 from kernelmill.evaluate.interpreter.programs import group, position
+from kernelmill.evaluate.interpreter_gaps import NO_BARRIER
 
 Builder = stock.InterpreterBuilder
 _load, _store = native.load, native.store

@@ -21,9 +21,10 @@ import numpy as np
 
 from kernelmill.evaluate.interpreter.handles import Array, Storage, View
 from kernelmill.evaluate.interpreter.memory.journal import Where, journal
-from kernelmill.evaluate.interpreter.observe import TWO_LANES, Race, observer
+from kernelmill.evaluate.interpreter.observe import Race, observer
 from kernelmill.evaluate.interpreter.operations.floats import widen
 from kernelmill.evaluate.interpreter.programs import Grid, OrderMatters, Untracked, group, position
+from kernelmill.evaluate.interpreter_gaps import TWO_LANES
 
 _NOBODY = 0
 MANY = -1
