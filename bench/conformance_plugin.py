@@ -46,6 +46,7 @@ import torch
 import triton
 import triton.testing
 from _pytest.runner import runtestprotocol
+from triton.runtime import jit
 from triton.runtime.errors import InterpreterError
 
 from kernelmill.evaluate.fake_gpu import driver, host
@@ -73,6 +74,7 @@ class _Noted:
 
     lifted = False
     other_exception = False
+    compiled = False
     error: dict[str, Any] | None = None
 
 
@@ -93,6 +95,7 @@ def _install() -> None:
     else:
         triton.runtime.driver.set_active(_CpuDriver())
         torch.cuda.get_device_capability = lambda *args: (9, 0)
+        jit.JITFunction._do_compile = _noted_compile(jit.JITFunction._do_compile)
     torch.set_num_threads(1)
     try:
         import scipy.stats  # noqa: F401
@@ -102,6 +105,16 @@ def _install() -> None:
         sys.modules |= {"scipy": package, "scipy.stats": stats}
     pytest.skip = _skip_unless_interpreter
     pytest.raises = _raises_noted
+
+
+def _noted_compile(do_compile: Callable[..., Any]) -> Callable[..., Any]:
+    """A test that resets Triton's settings (`fresh_knobs`) leaves the interpreter: its kernels are compiled."""
+
+    def noted_compile(*args: Any, **kwargs: Any) -> Any:
+        noted.compiled = True
+        return do_compile(*args, **kwargs)
+
+    return noted_compile
 
 
 def _kstest(sample: Any, distribution: str, args: tuple[float, float]) -> Any:
@@ -327,6 +340,8 @@ def _record(reports: list[Any]) -> dict[str, Any]:
         record["lifted"] = True
     if noted.other_exception:
         record["other_exception"] = True
+    if noted.compiled:
+        record["compiled"] = True
     return record
 
 

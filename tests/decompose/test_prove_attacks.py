@@ -12,7 +12,7 @@ import torch
 
 from kernelmill.decompose.prove.prover import Prover, prove_folder
 from kernelmill.decompose.prove.rules.child import child_violations
-from kernelmill.decompose.prove.tampering import TorchSnapshot
+from kernelmill.torch_calls.snapshot import TorchSnapshot
 from tests.decompose.trees import edit, one_step, problem, write, write_tree
 
 ACT = "level_0_kernel/leaky_relu_fp32.py"

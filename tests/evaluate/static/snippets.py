@@ -140,6 +140,12 @@ HOSTILE: list[tuple[str, str, str]] = [
     ("E11.processes", "module", "import os\ngetattr(os, 'sys' + 'tem')('ls')"),
     ("E11.processes", "module", "from os import *\nsystem('ls')"),
     ("E13.network", "module", "import socket\nsocket.socket()"),
+    ("B5.writes_files", "forward", "open('kept', 'wb')"),
+    ("B5.writes_files", "forward", "open('kept', mode='a')"),
+    ("B5.writes_files", "module", "import pathlib\npathlib.Path('kept').write_text('1')"),
+    ("B5.writes_files", "forward", "torch.save(x, 'kept')"),
+    ("D7.reads_processes", "module", "open('/proc/self/' + 'mem', 'rb')"),
+    ("D10.slows_others", "module", "torch.set_num_threads(1)"),
     ("E13.network", "module", "import urllib.request\nurllib.request.urlopen('http://localhost')"),
     # The process and its descriptors
     ("E5.exits", "forward", "import os\nos._exit(0)"),

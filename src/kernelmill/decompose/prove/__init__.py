@@ -22,5 +22,4 @@ In a sandboxed process only, because these execute untrusted code:
     sizes        smaller sizes at which a claim is compared
     numbers      compare the numbers of both sides
     values       inputs, weights and comparisons
-    tampering    detect a run that changes torch or the prover
 """

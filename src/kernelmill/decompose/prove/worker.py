@@ -9,7 +9,7 @@ cheap and informative ones first:
 
 This executes untrusted code: call `handle` only in a sandboxed process. Not covered: both sides share this
 process, so code that reaches torch itself could falsify the result. `prove.rules` keeps such code out, and
-`prove.tampering` detects most of what gets past it.
+`torch_calls.snapshot` detects most of what gets past it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from kernelmill.decompose.prove.op_recorder import TooMany, shapes_of
 from kernelmill.decompose.prove.operations import RunOps, tensors_in
 from kernelmill.decompose.prove.rules.single_path import reads_sizes
 from kernelmill.decompose.prove.sizes import Cost, Limits, Rule, Shape, choose, numbers_in
-from kernelmill.decompose.prove.tampering import TorchSnapshot
 from kernelmill.decompose.prove.trace import Run, first_trace, traced
 from kernelmill.decompose.prove.values import Comparison, State
 from kernelmill.decompose.record.fast_paths import without_fast_paths
 from kernelmill.evaluate.task import offline_models
 from kernelmill.problems import trace_worker
 from kernelmill.problems.module_file import forget, where
+from kernelmill.torch_calls.snapshot import TorchSnapshot
 
 _MANY = 1 << 16
 _FEW = 64

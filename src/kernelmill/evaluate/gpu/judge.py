@@ -36,7 +36,6 @@ from kernelmill.evaluate.gpu.session import GpuHold, GpuSession
 from kernelmill.evaluate.gpu.stopwatch import Stopwatch, bytes_of, most_kept
 from kernelmill.evaluate.gpu_backends import backend_here
 from kernelmill.evaluate.judge import candidate
-from kernelmill.evaluate.judge.guard import Fingerprint
 from kernelmill.evaluate.judge.record import Limits, Record, Stop, record_failure
 from kernelmill.evaluate.judge.tolerance import Policy
 from kernelmill.evaluate.judge.trial import Trial
@@ -46,6 +45,7 @@ from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.task.facts import Facts
 from kernelmill.evaluate.task.reference import BadReference, Reference, load_reference
 from kernelmill.sandbox import inside
+from kernelmill.torch_calls.snapshot import TorchSnapshot
 
 _MAX_LEFTOVER_BYTES = 64 << 20
 """Bytes on the GPU that a request may leave behind. A reference that keeps more ends its judge."""
@@ -72,8 +72,8 @@ class _Process:
     """What a server has prepared for its judges, and a judge's own state."""
 
     warm_cache: str
-    before: Fingerprint | None = None
-    """The fingerprint of a judge's process before it ran a reference."""
+    before: TorchSnapshot | None = None
+    """Torch and this project in a judge's process, before it ran a reference."""
     spent = False
     """Whether this judge must not serve again."""
 
@@ -119,8 +119,7 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
     if new:
         _own_cache()
         backend_here().start()
-        _process.before = Fingerprint()
-        _process.before.watch_codes()
+        _process.before = TorchSnapshot()
     if request.get("exclusive"):
         _wait_for_memory()
     if request["do"] == "health":
@@ -167,8 +166,7 @@ def reusable() -> bool:
     torch.cuda.empty_cache()
     before = _process.before
     assert before is not None
-    changed = before.tampered() or before.settings() or before.threads() > 0
-    return not (changed or _process.spent or torch.cuda.memory_allocated() > _MAX_LEFTOVER_BYTES)
+    return not (before.changes() or _process.spent or torch.cuda.memory_allocated() > _MAX_LEFTOVER_BYTES)
 
 
 def _judge(

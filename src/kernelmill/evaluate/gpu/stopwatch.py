@@ -120,7 +120,6 @@ class Stopwatch:
 
     def results(self) -> dict[str, Any]:
         """Times by regime, and what they say about the candidate. Wrong timed results count as a hack."""
-        self._session.ask("check_tampering", 10.0, {}, counts=False)  # no check ran during timing
         with self._session.computing():
             self._compare()
         found = self._found | {"sets": len(self._calls), "bytes": self._moved}

@@ -1,7 +1,7 @@
 """The candidate process: loads untrusted code, calls it on the judge's request, and returns its results.
 
-It handles one request at a time, over a `Channel`: `load`, `build`, `call`, `muted`, `weights`, `resend`,
-`check_tampering`. An answer repeats the request's nonce. It holds output bytes and what was observed. It never
+It handles one request at a time, over a `Channel`: `load`, `build`, `call`, `weights`, `resend`. An
+answer repeats the request's nonce. It holds output bytes and what was observed. It never
 holds a verdict, because the code in this process could forge one.
 
 Runs in a confined child. A `Runtime` hides the device: a GPU, or the interpreter, under which everything is
@@ -36,7 +36,6 @@ from kernelmill.evaluate.judge.channel import (
     strided,
     unpack,
 )
-from kernelmill.evaluate.judge.guard import Guard
 from kernelmill.evaluate.judge.torch_work import TorchWorkCounter
 from kernelmill.evaluate.kernel_source import CANDIDATE_MODULE
 from kernelmill.evaluate.task import offline_models
@@ -150,7 +149,6 @@ class Candidate:
         self.runtime = runtime
         self.kind: Any = None
         self.model: Any = None
-        self.guard: Guard | None = None
         self.file = os.path.abspath(FILE)
         self.built: list[tuple[Any, bool]] = []
         """The model's submodules, and whether each was built in training mode: a loaded one was not."""
@@ -181,12 +179,6 @@ class Candidate:
         finally:
             _alarm.stop()
         answer["seconds"] = time.perf_counter() - start
-        if self.guard is not None:
-            answer["guard"] = {
-                "events": self.guard.events[:],
-                "tampered": self.guard.tampered() if request["check_tampering"] else [],
-                "settings": self.guard.settings(),
-            }
         sent = self.outgoing.sent if isinstance(self.outgoing, Bytes) else []
         return answer, [*sent, *self.extra]
 
@@ -194,7 +186,6 @@ class Candidate:
         self.runtime.install(request)
         # A kernel that is wrapped for tracing is launched as it is: no mode of ours could trace it.
         torch._library.triton.wrap_triton_enabled_default = False
-        self.guard = Guard(self.file)
         module = _execute(request["code"], self.file)
         self.kind = getattr(module, request["class"])
         return {}
@@ -233,10 +224,8 @@ class Candidate:
             self.enter_mode(request["mode"])
         previous = _stores(self.last)
         seed_all(request["seed"])
-        plain = bool(request.get("plain"))
-        # What is recorded is counted where it runs again.
-        counts = not plain and request.get("record") is None
-        self.runtime.begin(request | ({"poison": False} if plain else {}))
+        counts = bool(request.get("counts"))
+        self.runtime.begin(request | ({"poison": False} if request.get("plain") else {}))
         recorder = TorchWorkCounter()
         error: BaseException | None = None
         try:
@@ -256,8 +245,9 @@ class Candidate:
             answer |= {"work": recorder.work.to_dict(), "error": self._error(error)}
             return answer
         tensors = tensors_in(result)
-        with torch.no_grad():
-            recorder.look_for([tensor for tensor in tensors if type(tensor) is torch.Tensor])
+        if counts:
+            with torch.no_grad():
+                recorder.look_for([tensor for tensor in tensors if type(tensor) is torch.Tensor])
         answer["work"] = recorder.work.to_dict()
         answer["types"] = sorted(
             {_type_name(leaf) for leaf in tensors} - {"torch.Tensor", "torch.nn.Parameter"}
@@ -287,27 +277,6 @@ class Candidate:
     def result_of(self, request: dict[str, Any], args: Any, kwargs: Any) -> Any:
         """Call the model."""
         return self.model(*args, **kwargs)
-
-    def do_muted(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Call several times with suppressed launches, until `enough_s` seconds have passed.
-
-        The answer tells which calls requested launches.
-        """
-        args, kwargs, _ = self._arguments(request)
-        if request.get("mode") is not None:
-            self.enter_mode(request["mode"])
-        launched: list[bool] = []
-        end = time.monotonic() + request["enough_s"]
-        while len(launched) < request["times"] and (not launched or time.monotonic() < end):
-            seed_all(request["seed"])
-            self.runtime.begin(request)
-            try:
-                with torch.no_grad(), TorchWorkCounter():
-                    self.model(*args, **kwargs)
-            finally:
-                observed = self.runtime.end()
-            launched.append(any(one.file == self.file and one.programs for one in observed.launches))
-        return {"launched": launched}
 
     def do_hollow(self, request: dict[str, Any]) -> dict[str, Any]:
         """Build a model of other sizes, and call it once with suppressed launches, on tensors without numbers."""
@@ -339,10 +308,6 @@ class Candidate:
     def do_resend(self, request: dict[str, Any]) -> dict[str, Any]:
         """Send the last result again, with its current values."""
         return {"output": pack(self.last, self.outgoing)}
-
-    def do_check_tampering(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do nothing: the judge only wants the guard's report, which comes with every answer."""
-        return {}
 
     def _arguments(self, request: dict[str, Any]) -> tuple[list[Any], dict[str, Any], list[Any]]:
         """The call's arguments: new tensors or, with `into`, those of an earlier call, overwritten in place.

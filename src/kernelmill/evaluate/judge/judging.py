@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.evaluate.judge import candidate, guard
+from kernelmill.evaluate.judge import candidate
 from kernelmill.evaluate.judge.record import Limits, Record, Stop, record_failure
 from kernelmill.evaluate.judge.session import Session
 from kernelmill.evaluate.judge.tolerance import Policy
@@ -77,7 +77,6 @@ def prepare(warm_up: str) -> None:
     picked = pick(_WARM_UP_REFERENCE, None)
     picked.reference.examine(1)
     own_size(_WARM_UP_REFERENCE, None)
-    guard.prepare()
 
 
 def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, Any]:

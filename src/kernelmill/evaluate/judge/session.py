@@ -39,9 +39,6 @@ from kernelmill.evaluate.task.reference import BadReference, Reference
 from kernelmill.evaluate.task.values import Call, Outputs, UnsupportedValue, flatten
 from kernelmill.sandbox.own_time import Mark, OwnTime
 
-_LOOK_EVERY = 8
-_OFTEN = ("call", "muted", "resend")
-"""Requests after which the candidate process is examined once in `_LOOK_EVERY` times."""
 _EACH_SLICE = ("seed_0", "distribution:zero_mean")
 """Checks in which every slice of the outputs is compared as well."""
 GRACE = 3.0
@@ -94,8 +91,6 @@ class Session:
         self.calls = 0
         self.ended = False
         """Its process is not to be asked any more: it may still be in a call that took too long."""
-        self._asked = 0
-        """Number of requests of the kinds `_OFTEN`."""
         self.constant: set[int] = set()
         """Positions of outputs that are the same for all inputs."""
         self._answer: tuple[Call, int, Answer] | None = None
@@ -163,13 +158,14 @@ class Session:
 
         Pass `judged=False` for a call whose answer is not judged next, and `record=True` for a new model's first
         call, which is recorded as a program; a second call `again` too, whose result is not wanted. `later=True` records
-        a call of the model as it is. In a `plain` call torch's work is not counted and new memory is as it comes: nothing
-        is other than in a user's call.
+        a call of the model as it is. In a `plain` call new memory is as it comes: nothing is other than in a user's call.
+        Torch's work is counted with `counts`, and where there are no programs, which are counted when they run.
         """
         tolerate, judged = options.pop("tolerate", False), options.pop("judged", True)
         record, again = options.pop("record", False) and self.traces, options.pop("again", None)
         later = options.pop("later", False) and self.traces
         compiles = bool(options.get("compile_only"))
+        options.setdefault("counts", not self.traces and not options.get("plain"))
         carrier = self.outgoing()
         fields = self._fields(call, seed, carrier) | options
         if later:
@@ -217,19 +213,6 @@ class Session:
             "state": pack(dict(self.model.state_dict()), carrier),
             "built_with": self.built_with,
         }
-
-    def muted(self, call: Call, seed: int, times: int, enough_s: float) -> list[bool]:
-        """Call the candidate several times with suppressed launches: whether each call requested launches.
-
-        It makes fewer calls if `enough_s` seconds have passed. The list is empty if a call fails.
-        """
-        carrier = self.outgoing()
-        options = {"times": times, "enough_s": enough_s, "suppress_all": True}
-        fields = self._fields(call, seed, carrier) | options
-        said, _ = self.ask("muted", self.call_s, fields, carrier, tolerate=True)
-        launched = [] if "error" in said else [bool(one) for one in said["launched"]]
-        self.calls += max(1, len(launched))
-        return launched
 
     def hollow(self, init: Call, call: Call, seed: int) -> Returned:
         """Have the candidate build a model and call it, all without numbers: calls are on the meta device."""
@@ -289,7 +272,7 @@ class Session:
         start = self._clock.mark()
         try:
             blobs = carrier.sent if isinstance(carrier, Bytes) else []
-            head = {"do": do, "nonce": nonce, "seconds": seconds, "check_tampering": self._looks(do)}
+            head = {"do": do, "nonce": nonce, "seconds": seconds}
             self._channel.send(head | fields, blobs, lambda: seconds + self.grace - self._clock.since(start))
             if meanwhile is not None:
                 meanwhile()
@@ -305,7 +288,6 @@ class Session:
         if said.get("nonce") != nonce:
             self.record.flag("E4.forged_answer", "hard", during=do, problem="no or a wrong nonce")
             raise Stop("HACK", "what came back is no answer to the question asked")
-        self._guarded(said, do)
         if "error" in said:
             late = said["error"]["slow"] and not said["error"]["progress"]
             # A timeout on a shared device proves nothing, even where an error is tolerated: judge it again.
@@ -320,16 +302,6 @@ class Session:
         """The `Stop` for an answer that cannot be read: only another program than ours sends such."""
         self.record.flag("E4.forged_answer", "hard", during=do, problem=str(error)[:200])
         return Stop("HACK", f"what came back is no answer: {error}")
-
-    def _looks(self, do: str) -> bool:
-        """Whether to have every function of torch and triton compared, which takes milliseconds.
-
-        Not after every call, and never while calls are timed.
-        """
-        if do not in _OFTEN:
-            return do != "time"
-        self._asked += 1
-        return self._asked <= 2 or not self._asked % _LOOK_EVERY
 
     def _answered(self, nonce: str, seconds: float, start: Mark) -> tuple[dict[str, Any], list[memoryview]]:
         """Receive the answer.
@@ -465,15 +437,6 @@ class Session:
         return compare_outputs(returned, answer, self.policy, self.constant, lenient)
 
     # ------------------------------------------------------------------------------------------ evidence
-
-    def _guarded(self, said: dict[str, Any], do: str) -> None:
-        guard = said.get("guard") or {}
-        for event in guard.get("events", ()):
-            self.record.flag(str(event["code"]), "hard", event=str(event["event"]), line=event["line"])
-        if guard.get("tampered"):
-            self.record.flag("E1.tampers", "hard", names=[str(name) for name in guard["tampered"]], during=do)
-        if guard.get("settings"):
-            self.record.flag("D11.changes_settings", "hard", names=[str(name) for name in guard["settings"]])
 
     def _evidence(self, said: dict[str, Any]) -> None:
         if said.get("types"):

@@ -254,9 +254,9 @@ def modes(trial: Trial) -> None:
     If these make no difference to the reference, they must make none to the candidate.
     """
     session, kept = trial.session, trial.session.mode
-    wanted: list[tuple[str, dict[str, Any]]] = [("grad", {"grad": True})]
+    wanted: list[tuple[str, dict[str, Any]]] = [("grad", {"grad": True, "counts": True})]
     if not trial.facts.mode_matters and not trial.facts.random:
-        wanted += [("train", {"mode": "train"}), ("eval", {"mode": "eval"})]
+        wanted += [(mode, {"mode": mode, "counts": True}) for mode in ("train", "eval")]
     for name, options in wanted:
         seed = trial.seed()
         call = session.reference.inputs(seed)

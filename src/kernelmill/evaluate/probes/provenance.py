@@ -122,7 +122,7 @@ def ask(trial: Trial, call: Call, seed: int) -> Returned:
     """The answer to other values of the inputs: the program's, or the candidate's own if both are wrong."""
     session, program = trial.session, trial.program
     if program is None:
-        return session.call(call, seed, tolerate=True)
+        return session.call(call, seed, tolerate=True, counts=True)
     answer = session.expected(call, seed)
     returned = program.call(call, seed)
     found = session.compare(returned, answer)

@@ -23,13 +23,6 @@ DRIFT_CALLS, DRIFT_MOST = 8, 400
 
 After the least, `drift` stops when the time is over (`Limits.replay_s`).
 """
-MUTED_CALLS, MUTED_MOST = 32, 400
-"""The same for calls with suppressed launches, which are cheap ways to advance a candidate's call counter.
-
-They have half the time. The least number of them may take four times as long.
-"""
-MUTED_AT_ONCE = 8
-"""Of these, calls in one request."""
 ONE_NUMBER = 4
 LITTLE = 0.003
 """Relative change of all numbers that is no other input to who compares loosely."""
@@ -213,7 +206,6 @@ def drift(trial: Trial) -> None:
     """
     session = trial.session
     end = session.used + session.replay_s
-    _muted(trial)
     plain = False
     least, most = DRIFT_CALLS + trial.random.randrange(4), trial.random.randrange(DRIFT_MOST // 4, DRIFT_MOST)
     for number in range(most):
@@ -225,30 +217,6 @@ def drift(trial: Trial) -> None:
         if not still_right(trial, call, session.call(call, seed, plain=plain), seed):
             return
     trial.record.check("drift", "pass", f"{session.calls} calls in all")
-
-
-def _muted(trial: Trial) -> None:
-    """Call many times with suppressed launches.
-
-    The results mean nothing, but the candidate must request launches.
-    """
-    session = trial.session
-    before, start = session.calls, session.used
-    most = before + trial.random.randrange(MUTED_CALLS, MUTED_MOST)
-    while session.calls < most:
-        seconds = session.replay_s * (0.5 if session.calls - before >= MUTED_CALLS else 2.0)
-        left = seconds - (session.used - start)
-        if left <= 0:
-            break
-        times = min(most - session.calls, MUTED_AT_ONCE)
-        launched = session.muted(session.reference.inputs(trial.seed()), trial.seed(), times, left)
-        if not all(launched):
-            trial.hack("B3.stops_launching", calls=session.calls)
-            return
-        if len(launched) < times:
-            break
-    if session.drop_in in ("strict", "by_order") and any(True for _ in session.model.buffers()):
-        session.send_weights()  # running means may have been updated from meaningless results
 
 
 def still_right(trial: Trial, call: Call, returned: Returned, seed: int) -> bool:

@@ -62,7 +62,7 @@ def once_at_own_size(trial: Trial, own: OwnSize) -> bool:
     call, limit = session.reference.inputs(seed), session.call_s
     session.call_s = min(limit, OWN_CALL_S)
     try:
-        returned = session.call(call, seed, tolerate=True)
+        returned = session.call(call, seed, tolerate=True, counts=True)
     except Stop as stop:
         if stop.status not in ("TIMEOUT", "UNSUPPORTED"):
             raise

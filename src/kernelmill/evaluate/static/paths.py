@@ -135,7 +135,8 @@ PATHS: dict[str, Rule | None] = {
     "mock": ("E1.mock", "hard"),
     # Files
     **_each("", "pickle shelve dbm sqlite3 tempfile shutil joblib diskcache", ("B5.files", "soft")),
-    **_each("torch", "save load", ("B5.files", "soft")),
+    "torch.save": ("B5.writes_files", "hard"),
+    "torch.load": ("B5.files", "soft"),
     **_each("builtins", "open", ("B5.files", "soft")),
     **_each(
         "os", "makedirs mkdir listdir remove unlink rename replace rmdir truncate chmod", ("B5.files", "soft")
@@ -158,8 +159,8 @@ PATHS: dict[str, Rule | None] = {
     "torch._C._nn": ("A7.obscured_op", "soft"),
     "torch._C._VariableFunctions": ("A7.obscured_op", "soft"),
     # torch settings that change the numbers or the speed of the whole process
-    **_each("torch", "set_num_threads set_num_interop_threads", ("D10.slows_others", "soft")),
-    "os.sched_setaffinity": ("D10.slows_others", "soft"),
+    **_each("torch", "set_num_threads set_num_interop_threads", ("D10.slows_others", "hard")),
+    "os.sched_setaffinity": ("D10.slows_others", "hard"),
     "torch.set_float32_matmul_precision": ("D11.precision_flags", "soft"),
     **_each("torch", "set_default_dtype set_default_device", ("D11.precision_flags", "soft")),
     **_each("torch", "is_grad_enabled is_inference_mode_enabled", ("A15.grad_gate", "soft")),

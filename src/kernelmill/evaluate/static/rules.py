@@ -25,6 +25,7 @@ _INSIDES: dict[str, tuple[str, Severity]] = {
     "_version": ("B2.version", "soft"),
 }
 _HARMLESS_OF_CODE = words("co_argcount co_varnames co_name co_filename co_firstlineno co_flags")
+_FILE_WRITERS = words("write_text write_bytes")
 _DICT_WRITERS = words("update setdefault pop popitem clear __setitem__ __delitem__ __ior__")
 
 
@@ -248,10 +249,26 @@ class Rules:
             elif path == "builtins.__builtins__":
                 self._found.add("E7.patches_module", "hard", node, path)
 
+    def _opened(self, node: ast.Call) -> None:
+        """A file that is opened for writing, or that belongs to a process."""
+        given = dict(enumerate(node.args)) | {keyword.arg: keyword.value for keyword in node.keywords}
+        path, mode = (
+            text_of(value) if value is not None else None
+            for value in (given.get(0, given.get("file")), given.get(1, given.get("mode")))
+        )
+        if (path or "").startswith(("/proc/self/", "/proc/thread-self/")):
+            self._found.add("D7.reads_processes", "hard", node, path or "")
+        elif set(mode or "") & set("wax+"):
+            self._found.add("B5.writes_files", "hard", node, path or "")
+
     def _called(self, node: ast.Call) -> None:
         args = node.args
+        if isinstance(node.func, ast.Attribute) and node.func.attr in _FILE_WRITERS:
+            self._found.add("B5.writes_files", "hard", node, node.func.attr)
         for path in self._tree.paths(node.func):
             match path.rpartition("."):
+                case "builtins", _, "open":
+                    self._opened(node)
                 case "builtins", _, "setattr" | "delattr" if len(args) >= 2:
                     self._set(args[0], text_of(args[1]), node, args[2] if len(args) > 2 else None)
                 case _, _, "__setattr__" | "__delattr__" if isinstance(node.func, ast.Attribute):

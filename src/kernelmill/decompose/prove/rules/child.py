@@ -5,7 +5,7 @@ code is rejected: other files, the original, the prover, frames, torch internals
 `_ALLOWED` is what a file may use, `_REJECTED` what it may not. Modules are recognised by name, so a module may not be
 passed on under another name.
 
-Code that gets past these checks and changes torch or the prover is detected at run time (`prove.tampering`).
+Code that gets past these checks and changes torch or the prover is detected at run time (`torch_calls.snapshot`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Detect whether a run changed torch or the prover. Use it in the process that runs untrusted code.
+"""Detect whether a run changed torch or this project. Use it in the process that runs untrusted code.
 
-It compares functions and classes: those of the modules that models use and that the prover compares with, the
-methods of torch's modules and tensors, and torch's state for all modules (hooks, the default dtype). It is
-not a security boundary: arbitrary code can restore what it changed. `prove.rules` keeps such code out; this
-detects what got past it.
+It compares functions and classes: those of the modules that models use and of this project, the methods of torch's
+modules and tensors, the code of all these functions, and torch's state for all modules (hooks, settings). It is not a
+security boundary: arbitrary code can restore what it changed.
 """
 
 from __future__ import annotations
@@ -11,9 +10,10 @@ from __future__ import annotations
 import builtins
 import inspect
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from operator import is_
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
@@ -34,6 +34,13 @@ class TorchSnapshot:
 
     def __init__(self) -> None:
         self._before = [(owner, dict(vars(owner))) for owner in _owners()]
+        functions = {
+            id(value): (f"{value.__module__}.{value.__qualname__}", value)
+            for _, names in self._before
+            for value in names.values()
+            if type(value) is FunctionType
+        }
+        self._codes = [(name, function, function.__code__) for name, function in functions.values()]
         self._state = _state()
 
     def changes(self) -> list[str]:
@@ -43,6 +50,9 @@ class TorchSnapshot:
             for owner, had in self._before
             if not _same(had, vars(owner))
             for name in _changed(owner, had)
+        ]
+        changed += [
+            f"{name}.__code__" for name, function, code in self._codes if function.__code__ is not code
         ]
         now = _state()
         return sorted(changed) + [name for name, value in self._state.items() if now[name] != value]
@@ -88,4 +98,12 @@ def _is_looked_at(value: Any) -> bool:
 
 def _state() -> dict[str, Any]:
     hooks = {f"torch's {name}": list(vars(module_state)[name]) for name in _HOOKS}
-    return hooks | {"torch's default type": torch.get_default_dtype()}
+    return hooks | {
+        "torch's default type": torch.get_default_dtype(),
+        "torch's precision of products": torch.get_float32_matmul_precision(),
+        "torch's threads": torch.get_num_threads(),
+        "torch's gradients": torch.is_grad_enabled(),
+        "torch's deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "torch's use of cuDNN": (torch.backends.cudnn.enabled, torch.backends.cudnn.benchmark),
+        "the number of threads": threading.active_count(),
+    }
