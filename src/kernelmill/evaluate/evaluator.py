@@ -36,8 +36,8 @@ from kernelmill.sandbox.pool import Pool
 
 _RETRIES = 1
 _BEFORE_A_GPU_S = 15.0
-_REPLAY_S = 0.03
-"""For repeated calls in the interpreter: some fifteen of a small task."""
+_REPLAY_S = 0.05
+"""For repeated calls in the interpreter."""
 _ASK_A_GPU: tuple[Status, ...] = ("PASSED", "UNSUPPORTED", "TIMEOUT")
 """Statuses after which a GPU judges. A candidate that times out in the interpreter may finish on a GPU."""
 _NO_COMPILE: tuple[Status, ...] = ("HACK", "PARSE_ERROR", "FORMAT_ERROR")

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from kernelmill.evaluate.judge.closeness import gross  # noqa: E402
+from kernelmill.evaluate.judge.comparing import Returned  # noqa: E402
 from kernelmill.evaluate.judge.tolerance import (  # noqa: E402
     Comparison,
     Policy,
@@ -21,7 +23,9 @@ from kernelmill.evaluate.judge.tolerance import (  # noqa: E402
     kb_compat,
     lost_slice,
 )
+from kernelmill.evaluate.task.answers import Answer  # noqa: E402
 from kernelmill.evaluate.task.chunked import CHUNK  # noqa: E402
+from kernelmill.evaluate.task.values import Outputs  # noqa: E402
 
 F = torch.nn.functional
 TF32 = Policy(tf32=True)
@@ -370,3 +374,20 @@ def test_products_in_other_orders_lose_no_slice(seed: int, dtype: torch.dtype) -
     exact = a.double() @ b.double()
     in_halves = (a[:, :48].float() @ b[:48].float() + a[:, 48:].float() @ b[48:].float()).to(dtype)
     assert lost_slice(in_halves, exact, a @ b) == ""
+
+
+def test_cancellation_in_a_result_that_is_small_beside_the_tasks_is_fragile_and_a_lost_result_is_wrong() -> (
+    None
+):
+    """`tanh` by `(1 - exp(-2x)) / (1 + exp(-2x))`, for numbers a million times as small as the task's own."""
+    small = 1e-6 * torch.randn(600, generator=torch.Generator().manual_seed(1))
+    power = torch.exp(-2 * small)
+    exact = small.double().tanh()
+    answer = Answer(Outputs([exact], ["output"], "t"), Outputs([exact.float()], ["output"], "t"))
+
+    def wrong(result: torch.Tensor) -> bool:
+        return gross(Returned(Outputs([result], ["output"], "t"), "", {}, 0.0), answer, [0.7], "x1e-3")
+
+    assert not wrong((1 - power) / (1 + power))
+    assert wrong(torch.zeros(600))
+    assert wrong(exact.float() * 1.5)

@@ -223,6 +223,10 @@ class Candidate:
         if request.get("mode") is not None:
             self.enter_mode(request["mode"])
         previous = _stores(self.last)
+        for _ in range(request.get("before", 0)):
+            seed_all(request["seed"])
+            with torch.no_grad():
+                self.model(*args, **kwargs)
         seed_all(request["seed"])
         counts = bool(request.get("counts"))
         self.runtime.begin(request | ({"poison": False} if request.get("plain") else {}))

@@ -159,7 +159,7 @@ class Session:
         Pass `judged=False` for a call whose answer is not judged next, and `record=True` for a new model's first
         call, which is recorded as a program; a second call `again` too, whose result is not wanted. `later=True` records
         a call of the model as it is. In a `plain` call new memory is as it comes: nothing is other than in a user's call.
-        Torch's work is counted with `counts`, and where there are no programs, which are counted when they run.
+        The answer to the same call is thrown away `before` times first. Torch's work is counted with `counts`, and where there are no programs, which are counted when they run.
         """
         tolerate, judged = options.pop("tolerate", False), options.pop("judged", True)
         record, again = options.pop("record", False) and self.traces, options.pop("again", None)
@@ -178,7 +178,7 @@ class Session:
         seconds = self._limits.load_s if compiles else self.call_s
         meanwhile = functools.partial(self._expect, call, seed) if judged and self.parallel else None
         said, out = self.ask("call", seconds, fields, carrier, tolerate, not compiles, meanwhile)
-        self.calls += 1
+        self.calls += 1 + options.get("before", 0)
         if "error" in said:
             return Returned(None, _error_line(said["error"]), said, float(said["seconds"]))
         try:

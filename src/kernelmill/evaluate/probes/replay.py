@@ -18,11 +18,12 @@ from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import Call
 
-DRIFT_CALLS, DRIFT_MOST = 8, 400
-"""Least and most number of calls whose answers are checked.
-
-After the least, `drift` stops when the time is over (`Limits.replay_s`).
-"""
+DRIFT_ANSWERS = 8
+"""The least number of answers that `drift` checks."""
+DRIFT_CALLS = (66, 90)
+"""Calls in all: a random number between these, or fewer when the time is over (`Limits.replay_s`)."""
+ALIKE_MOST = 10
+"""Calls of these with the same inputs, of which only the last one is checked: they advance a counter at little cost."""
 ONE_NUMBER = 4
 LITTLE = 0.003
 """Relative change of all numbers that is no other input to who compares loosely."""
@@ -200,21 +201,20 @@ def _rebuilt(trial: Trial) -> None:
 
 
 def drift(trial: Trial) -> None:
-    """Call many times with new inputs, to detect a candidate that counts calls or replays earlier results.
+    """Call many times, to detect a candidate that counts calls or replays earlier results.
 
-    Every other call is plain: what looks for a judge finds none.
+    Some calls are made several times, and every other one is plain: what looks for a judge finds none.
     """
     session = trial.session
-    end = session.used + session.replay_s
-    plain = False
-    least, most = DRIFT_CALLS + trial.random.randrange(4), trial.random.randrange(DRIFT_MOST // 4, DRIFT_MOST)
-    for number in range(most):
-        if number >= least and session.used > end:
-            break
-        plain = not plain
+    start, number, plain = session.used, 0, False
+    answers, calls = DRIFT_ANSWERS + trial.random.randrange(4), trial.random.randrange(*DRIFT_CALLS)
+    while number < answers or (session.calls < calls and session.used < start + session.replay_s):
+        number, plain = number + 1, not plain
         seed = trial.random.choice(USERS_SEEDS) if plain else trial.seed()
         call = session.reference.inputs(trial.seed() if plain else seed)
-        if not still_right(trial, call, session.call(call, seed, plain=plain), seed):
+        before = 0 if trial.facts.mutates_inputs else trial.random.randrange(ALIKE_MOST)
+        returned = session.call(call, seed, plain=plain, before=before)
+        if not still_right(trial, call, returned, seed):
             return
     trial.record.check("drift", "pass", f"{session.calls} calls in all")
 
