@@ -35,8 +35,9 @@ _KINDS: tuple[tuple[OpKind, str], ...] = (
     ("pooling", r".*pool"),
     ("matmul", r"(.*_)?(add|b|baddb|addb)?mm($|_)|(add)?mv$|v?dot$|(.*_)?matmul|(.*_)?(bi|tri)?linear$|addr$|einsum$"),
     ("random", r".*dropout|rand|bernoulli$|multinomial$|(.*_)?(normal|uniform)$|poisson$|rrelu"),
-    ("scan_sort", r"(log)?cum|(.*_)?sort$|topk$|kthvalue$|_?unique|searchsorted$|bucketize$|(nan)?median$|mode$"),
-    ("gather", r"_?embedding|_?(unsafe_)?(masked_)?index|gather$|scatter|take|masked_(select|scatter)$|nonzero|"
+    ("scan_sort", r"(log)?cum|(.*_)?sort$|topk$|kthvalue$|_?unique|_?coalesce$|searchsorted$|bucketize$|(nan)?median$|mode$"),
+    ("view", r"c?(row|col)_indices$|_?(indices|values|nnz)$|is_coalesced$|(sparse|dense)_dim$"),  # of a sparse tensor
+    ("gather", r"_?embedding|_?to_(dense|sparse)|_?(unsafe_)?(masked_)?index|gather$|scatter|take|masked_(select|scatter)$|nonzero|"
                r"_?upsample|grid_sampler|one_hot$|put$|_pack_padded"),
     ("reduction", r"col2im$|(.*_)?(reflection|replication)_pad\dd_backward$"),  # they add up what falls on one place
     ("copy", r"clone$|(.*_)?copy$|contiguous$|cat$|_chunk_cat$|stack$|(.*_)?(constant|reflection|replication)_pad|"
@@ -45,7 +46,7 @@ _KINDS: tuple[tuple[OpKind, str], ...] = (
     ("reduction", r"(nan)?(sum|mean)$|a?(max|min)$|aminmax$|prod$|std|var|(.*_)?norm$|arg(max|min)$|any$|all$|"
                   r"logsumexp$|count_nonzero$|.*_loss|.*_cross_entropy|(.*_)?dist$|_?[cp]dist|trace$|bincount$|histc$"),
     ("creation", r"(new_)?(zeros|ones|empty|full)|arange$|linspace$|logspace$|eye$|scalar_tensor$|lift_fresh|"
-                 r"tri[lu]_indices$|fill$|zero$|.*_window$"),
+                 r"_?sparse_.*tensor|tri[lu]_indices$|fill$|zero$|.*_window$"),
     ("view", r"_unsafe_view$|reshape$|_reshape_alias$|t$|transpose$|(un)?squeeze$|as_strided$|unsafe_(split|chunk)|"
              r"broadcast_tensors$|meshgrid$"),
     ("elementwise", r"floor_divide$|rsub$|glu$|isin|tri[lu]$|log_sigmoid|threshold$|__[a-z]+|.*_?prelu|hardswish$|"

@@ -27,6 +27,7 @@ from kernelmill.evaluate.judge.channel import (
     strided,
     unpack,
 )
+from kernelmill.torch_calls.tensors import LAYOUTS, Sparse
 from tests.conftest import many
 
 HEAD = struct.Struct("<IQ")
@@ -99,11 +100,29 @@ def test_strides_are_told_and_can_be_had_again() -> None:
     assert torch.equal(got, tensor)
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_sparse_tensor_crosses_as_its_parts(layout: str) -> None:
+    dense = torch.randn(6, 8) * (torch.rand(6, 8) < 0.4)
+    blocks = {"blocksize": (2, 2)} if "bs" in layout else {}
+    tensor = dense.to_sparse(layout=LAYOUTS[layout], **blocks)
+    parts = crossed([tensor])[0]
+    assert isinstance(parts, Sparse)
+    assert parts.assembled().layout == tensor.layout
+    assert torch.equal(parts.assembled().to_dense(), dense)
+
+
+@pytest.mark.parametrize("inner", [[], [{"value": 1}] * 5, [{"value": "sparse_coo"}, {"Size": [2]}]])
+def test_a_sparse_tensor_without_its_parts_is_refused(inner: list[object]) -> None:
+    with pytest.raises(BadFrame):
+        unpack({"sparse": inner}, Bytes([]))
+
+
 def test_what_is_no_plain_value_does_not_cross() -> None:
     class Mine(torch.Tensor):
         pass
 
-    for value in (object(), torch.ones(2).as_subclass(Mine), torch.eye(3).to_sparse(), lambda: 0):
+    for value in (object(), torch.ones(2).as_subclass(Mine), lambda: 0):
         assert isinstance(crossed(value), Other)
 
 

@@ -318,7 +318,7 @@ def test_outputs_are_flattened_with_their_paths() -> None:
     assert flatten(torch.max(torch.ones(2, 2), 0)).structure == "(tensor, tensor)"
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, torch.eye(3).to_sparse()])
+@pytest.mark.parametrize("value", [object(), {1, 2}, slice(1)])
 def test_outputs_that_cannot_be_compared_are_refused(value: object) -> None:
     with pytest.raises(UnsupportedValue):
         flatten([value])

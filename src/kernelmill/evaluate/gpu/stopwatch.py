@@ -286,7 +286,7 @@ class Stopwatch:
 def _ready(trial: Trial, call: Call) -> Session | None:
     """The process that runs the candidate's program, ready to be timed; None if there is none."""
     program, first = trial.program, trial.first
-    if program is None or first is None:
+    if program is None or first is None or trial.shapes_vary:
         return None
     if program.recording is not first and program.load(first):
         return None

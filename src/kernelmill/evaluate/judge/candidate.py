@@ -42,7 +42,7 @@ from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.task.chunked import identical
 from kernelmill.evaluate.task.values import seed_all
 from kernelmill.sandbox.alarm import Alarm, too_slow
-from kernelmill.torch_calls.tensors import tensors_in
+from kernelmill.torch_calls.tensors import Sparse, tensors_in
 
 FILE = "candidate.py"
 _TRACE_LINES = 30
@@ -324,9 +324,11 @@ class Candidate:
         into = request.get("into")
         if into is not None:
             args, kwargs = self.slots[into]
-            for old, new in zip(tensors_in([args, kwargs]), came, strict=True):
-                old.data.copy_(new)  # through .data, so that the tensor's version does not change
-            return args, kwargs, came
+            pairs = list(zip(tensors_in([args, kwargs]), came, strict=True))
+            if all(old.shape == new.shape for old, new in pairs):  # which may be drawn, too
+                for old, new in pairs:
+                    old.data.copy_(new)  # through .data, so that the tensor's version does not change
+                return args, kwargs, came
         args, kwargs = _owned(request["args"], came_args), _owned(request["kwargs"], came_kwargs)
         if request.get("keep") is not None:
             self.slots[request["keep"]] = (args, kwargs)
@@ -393,6 +395,8 @@ def _owned(packed: dict[str, Any], value: Any) -> Any:
         return offline_models.from_plain(json.loads(value.text))
     if isinstance(value, torch.Tensor):
         return strided(packed, value.clone())
+    if isinstance(value, Sparse):
+        return Sparse(*(_owned(p, v) for p, v in zip(packed["sparse"], value, strict=True))).assembled()
     if isinstance(value, list | tuple):
         inner = packed["list"] if isinstance(value, list) else packed["tuple"]
         return type(value)(_owned(p, v) for p, v in zip(inner, value, strict=True))

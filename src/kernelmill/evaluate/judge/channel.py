@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from kernelmill.evaluate.task import offline_models
+from kernelmill.torch_calls.tensors import LAYOUTS, Sparse, is_sparse, parts_of
 
 MAX_HEADER = 8 << 20
 MAX_BYTES = 2 << 30
@@ -210,6 +211,8 @@ def pack(value: Any, carrier: Carrier) -> dict[str, Any]:
         return {"config": json.dumps(fields)}
     if kind is torch.Tensor or kind is torch.nn.Parameter:
         with torch._C.DisableTorchFunction(), torch.no_grad():
+            if is_sparse(value):
+                return {"sparse": [pack(part, carrier) for part in parts_of(value)]}
             if _layout(value) != torch.strided:
                 return {"other": f"a tensor of layout {_layout(value)}"}
             name = str(_dtype(value)).removeprefix("torch.")
@@ -222,6 +225,8 @@ def pack(value: Any, carrier: Carrier) -> dict[str, Any]:
             return packed
     if kind in (list, tuple):
         return {kind.__name__: [pack(item, carrier) for item in value]}
+    if kind is Sparse:
+        return {"sparse": [pack(part, carrier) for part in value]}
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
         return {"tuple": [pack(item, carrier) for item in tuple.__iter__(value)]}
     if kind is dict and all(type(key) is str for key in value):
@@ -265,6 +270,8 @@ def unpack(packed: Any, carrier: Carrier, depth: int = 0) -> Any:
     if kind in ("list", "tuple") and isinstance(inner, list):
         items = [unpack(item, carrier, depth + 1) for item in inner]
         return items if kind == "list" else tuple(items)
+    if kind == "sparse" and isinstance(inner, list):
+        return _sparse([unpack(item, carrier, depth + 1) for item in inner])
     if kind == "dict" and isinstance(inner, dict):
         return {key: unpack(item, carrier, depth + 1) for key, item in inner.items()}
     if kind == "value" and (inner is None or isinstance(inner, bool | int | str)):
@@ -285,6 +292,20 @@ def unpack(packed: Any, carrier: Carrier, depth: int = 0) -> Any:
     if kind == "other":
         return Other(str(inner)[:200])
     raise BadFrame(f"an unknown kind {kind[:40]!r}")
+
+
+def _sparse(parts: list[Any]) -> Sparse:
+    """The parts of a sparse tensor. It is not assembled: where its values are may be nowhere."""
+    try:
+        found = Sparse(*parts)
+    except TypeError as error:
+        raise BadFrame(f"sparse: {error}") from None
+    tensors = isinstance(found.places, tuple) and all(
+        isinstance(part, torch.Tensor) for part in (*found.places, found.values)
+    )
+    if not tensors or found.layout not in LAYOUTS or not isinstance(found.size, tuple):
+        raise BadFrame("a sparse tensor without parts")
+    return found
 
 
 def strided(packed: dict[str, Any], tensor: torch.Tensor) -> torch.Tensor:

@@ -25,6 +25,8 @@ class Program:
         self.recording: Recording
         self.read: Any = None
         """What the program read of the inputs that it was recorded for."""
+        self.shapes: Any = None
+        """Their shapes."""
 
     def load(self, recording: Recording) -> str:
         """Take a recording. Returns why it cannot be run, or nothing."""

@@ -53,6 +53,8 @@ class Trial:
     own: Call | None = None
     """One of the task's own calls. After `free_inputs` it has only shapes and types."""
     wants_trace: bool = False
+    shapes_vary: bool = False
+    """Each draw of the inputs has other shapes."""
     first_seed: int | None = None
     """Seed of the inputs of the candidate's first call."""
     scale: list[float] = field(default_factory=list)
@@ -77,6 +79,7 @@ class Trial:
         self.generator = torch.Generator(reference.device)
         draws = [reference.inputs(self.seed()) for _ in range(3)]
         self.own = draws[0]
+        self.shapes_vary = len({shapes_of(call) for call in draws}) > 1
         self.generator.manual_seed(self.seed())
         self.roles = roles(draws)
         del draws
@@ -210,6 +213,10 @@ class Trial:
             self.hack(code, during=where, found="no kernel of its own was launched", torch=top(returned))
         elif covered := who_computed(returned.reply["work"], self.work, _elements(self.own), self.largest):
             self.hack(code, during=where, found=covered, torch=top(returned))
+
+
+def shapes_of(call: Call) -> tuple[torch.Size, ...]:
+    return tuple(tensor.shape for tensor in call.tensors())
 
 
 def top(returned: Returned) -> list[str]:

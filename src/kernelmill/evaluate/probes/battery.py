@@ -21,7 +21,7 @@ from kernelmill.evaluate.judge.record import Stop
 from kernelmill.evaluate.judge.tolerance import compare
 from kernelmill.evaluate.judge.torch_share import torch_share
 from kernelmill.evaluate.judge.trial import Trial, top
-from kernelmill.evaluate.probes.provenance import ask, first_call, later_call
+from kernelmill.evaluate.probes.provenance import ask, first_call, fitting, later_call
 from kernelmill.evaluate.probes.replay import drift, overwrite, static_buffer, still_right, weights
 from kernelmill.evaluate.probes.seen import begin, code_of, out_of_bounds, out_of_order
 from kernelmill.evaluate.probes.shapes import noncontiguous
@@ -186,7 +186,10 @@ def order(trial: Trial) -> None:
         return  # without a program, on a GPU, or if the program is one for the values that it was recorded for
     seed = trial.seed()
     call = trial.session.reference.inputs(seed)
-    returned = trial.program.call(call, seed, order="reverse", strict=True)
+    program = fitting(trial, call, seed)
+    if program is None:
+        return
+    returned = program.call(call, seed, order="reverse", strict=True)
     if returned.outputs is not None and (
         returned.reply["observed"]["race_count"]
         or not trial.session.compare(returned, trial.session.expected(call, seed)).ok
@@ -197,23 +200,24 @@ def order(trial: Trial) -> None:
             "strict", "fail", "the result follows from what masked lanes read, which no `other` says"
         )
         trial.record.flag("C6.masked_without_other", "soft")
-        returned = trial.program.call(call, seed, order="reverse")
+        returned = program.call(call, seed, order="reverse")
     if returned.outputs is None:  # it may wait for an earlier program
         trial.record.check("order", "skip", returned.trouble[:200])
         return
     found = trial.session.judge("order", call, returned, seed)
     if (
         not found.ok
-        and trial.session.compare(trial.program.call(call, seed), trial.session.expected(call, seed)).ok
+        and trial.session.compare(program.call(call, seed), trial.session.expected(call, seed)).ok
     ):
         trial.record.flag("C19.race", "soft", first="another order of the programs gives another result")
         trial.fail(found)
 
 
 def _without(trial: Trial, call: Call, seed: int, **launches: Any) -> Returned:
-    if trial.program is None:
+    program = fitting(trial, call, seed)
+    if program is None:
         return trial.session.call(call, seed, tolerate=True, **launches)
-    return trial.program.call(call, seed, **launches)
+    return program.call(call, seed, **launches)
 
 
 def later(trial: Trial) -> None:

@@ -23,7 +23,7 @@ from kernelmill.evaluate.judge.record import Stop
 from kernelmill.evaluate.judge.recording import Recording
 from kernelmill.evaluate.judge.replaying import Program
 from kernelmill.evaluate.judge.tolerance import Comparison
-from kernelmill.evaluate.judge.trial import Trial
+from kernelmill.evaluate.judge.trial import Trial, shapes_of
 from kernelmill.evaluate.probes.replay import still_right
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.chunked import identical
@@ -75,7 +75,8 @@ def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Retur
     # A wrong candidate's program is as wrong: that is told of the candidate.
     does = its.ok or not mine.ok
     record.check("replay", "pass" if does else "fail", told if does else its.detail, seed=seed)
-    if its.ok and not recording.reads:
+    trial.program.shapes = shapes_of(call)
+    if its.ok and not recording.reads and not trial.shapes_vary:
         names = {key: str(kernel.get("qualname")) for key, kernel in recording.trace["kernels"].items()}
         trial.launches = Counter((names.get(one["kernel"], ""), one["programs"]) for one in same.all_launched)
     # A program has one stream.
@@ -120,7 +121,7 @@ def _does_not_run(trial: Trial, recording: Recording, returned: Returned, troubl
 
 def ask(trial: Trial, call: Call, seed: int) -> Returned:
     """The answer to other values of the inputs: the program's, or the candidate's own if both are wrong."""
-    session, program = trial.session, trial.program
+    session, program = trial.session, fitting(trial, call, seed)
     if program is None:
         return session.call(call, seed, tolerate=True, counts=True)
     answer = session.expected(call, seed)
@@ -144,6 +145,24 @@ def ask(trial: Trial, call: Call, seed: int) -> Returned:
         else:
             _unseen_work(trial, found, program.recording)
     return mine
+
+
+def fitting(trial: Trial, call: Call, seed: int) -> Program | None:
+    """The program, recorded again if this call has other shapes. It has to be right for other numbers, too."""
+    program = trial.program
+    if program is None or program.shapes == shapes_of(call):
+        return program
+    if _recorded_again(trial, program, call, seed) is None:
+        _cannot_tell(trial, "its program cannot be had for other shapes")
+        return None
+    other = next(filter(trial.accepted, _similar(trial, call)), None)
+    if other is None:
+        return program
+    answer = trial.session.expected(other, seed)
+    found = trial.session.compare(program.call(other, seed), answer)
+    if not found.ok and trial.session.compare(trial.session.call(other, seed, tolerate=True), answer).ok:
+        _unseen_work(trial, found, program.recording)
+    return trial.program
 
 
 def _cannot_tell(trial: Trial, why: str) -> None:
@@ -184,7 +203,10 @@ def later_call(trial: Trial) -> Returned | None:
         trial.record.check("replay_later", "skip", trouble[:300])
         _cannot_tell(trial, f"a later call cannot be recorded: {trouble}")
         return None
-    if not recording.reads:
+    program.shapes = shapes_of(call)
+    if trial.shapes_vary:
+        call = next(filter(trial.accepted, _similar(trial, call)), call)
+    elif not recording.reads:
         seed = trial.seed()
         call = session.reference.inputs(seed)
     again = program.call(call, seed)
@@ -206,9 +228,11 @@ def _recorded_again(trial: Trial, program: Program, call: Call, seed: int) -> Re
         _cannot_tell(trial, f"its call cannot be recorded for other values: {trouble}")
         return None
     same = program.call(call, seed)
+    another_shape, program.shapes = program.shapes != shapes_of(call), shapes_of(call)
     if same.outputs is not None:
         program.read = same.reply["read"]
-        _follows_from_reads(trial, program, call, seed, before, same)
+        if not another_shape:
+            _follows_from_reads(trial, program, call, seed, before, same)
     return same
 
 
@@ -247,7 +271,11 @@ def _reads_the_same(trial: Trial, program: Program, call: Call, seed: int, same:
 def _similar(trial: Trial, call: Call) -> Iterator[Call]:
     """Inputs that differ in floating-point numbers only: in each of the tensors, in all, here and there, a little."""
     fresh = dict(trial.session.reference.inputs(trial.seed()).leaves())
-    data = {path: fresh[path] for path, leaf in call.leaves() if _is_data(leaf)}
+    data = {
+        path: fresh[path]
+        for path, leaf in call.leaves()
+        if _is_data(leaf) and fresh[path].shape == leaf.shape
+    }
     for path, leaf in data.items():
         yield call.replace({path: leaf})
     if len(data) > 1:

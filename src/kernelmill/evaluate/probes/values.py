@@ -11,7 +11,7 @@ from kernelmill.evaluate.judge.closeness import (
 from kernelmill.evaluate.judge.comparing import compare_over_seeds
 from kernelmill.evaluate.judge.record import Stop
 from kernelmill.evaluate.judge.trial import Trial
-from kernelmill.evaluate.probes.provenance import ask
+from kernelmill.evaluate.probes.provenance import ask, fitting
 from kernelmill.evaluate.probes.seen import out_of_bounds, out_of_order
 from kernelmill.evaluate.task import generators
 from kernelmill.evaluate.task.reference import BadReference
@@ -124,9 +124,8 @@ def _nonfinite(trial: Trial) -> None:
         eager = session.reference.run(session.model, call, seed)
     except BadReference:
         return
-    returned = (
-        session.call(call, seed, tolerate=True) if trial.program is None else trial.program.call(call, seed)
-    )
+    program = fitting(trial, call, seed)
+    returned = session.call(call, seed, tolerate=True) if program is None else program.call(call, seed)
     if returned.outputs is None or returned.outputs.structure != eager.structure:
         return
     pairs = zip(returned.outputs.leaves, eager.leaves, strict=True)

@@ -22,7 +22,7 @@ import torch
 from kernelmill.evaluate.task.chunked import changed as changed_in_pieces
 from kernelmill.evaluate.task.chunked import chunks
 from kernelmill.evaluate.task.roles import Role
-from kernelmill.evaluate.task.values import Call
+from kernelmill.evaluate.task.values import Call, clone_tensor, is_part
 
 DISTRIBUTIONS = (
     "own",
@@ -147,18 +147,27 @@ def _moved(x: torch.Tensor, generator: torch.Generator, most: float) -> torch.Te
 
 
 def noncontiguous(call: Call) -> Call | None:
-    """The same values in another memory layout: transposed, or every second element of a longer row."""
+    """The same values in another memory layout: transposed, or every second element of a longer row.
+
+    Parts of sparse tensors stay as they are: torch lays them out.
+    """
+    parts = {id(leaf) for path, leaf in call.leaves() if is_part(path)}
 
     def change(tensor: torch.Tensor) -> torch.Tensor:
-        if tensor.numel() < 2 or tensor.dim() == 0:
-            return tensor.clone()
+        if tensor.numel() < 2 or tensor.dim() == 0 or id(tensor) in parts:
+            return clone_tensor(tensor)
         if tensor.dim() > 1 and min(tensor.shape[-2:]) > 1:
             return tensor.detach().transpose(-1, -2).contiguous().transpose(-1, -2)
         wide = torch.stack([tensor.detach(), torch.flip(tensor.detach(), [-1])], -1)
         return wide.flatten(-2)[..., ::2]
 
     changed = call.map(change)
-    return None if all(t.is_contiguous() for t in changed.tensors()) else changed
+    same = all(t.is_contiguous() for path, t in changed.leaves() if _is_tensor(t) and not is_part(path))
+    return None if same else changed
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor)
 
 
 def _keep_form(tensor: torch.Tensor, role: Role) -> torch.Tensor:

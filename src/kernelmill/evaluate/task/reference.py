@@ -57,7 +57,7 @@ from kernelmill.evaluate.task.values import (
     seed_all,
 )
 from kernelmill.problems import module_file
-from kernelmill.torch_calls.tensors import map_tensors
+from kernelmill.torch_calls.tensors import apart, map_tensors
 
 _numbers = itertools.count()
 _INPUTS = 0x2545F4914F6CDD1D
@@ -129,9 +129,7 @@ class Reference:
         seed_all(seed ^ _INPUTS)
         with self._blamed("get_inputs()"), torch.no_grad(), torch.device(self.device), self._home():
             args, kwargs = module_file.inputs(self._module)
-            call = Call(args, kwargs)
-            if any(tensor.layout is not torch.strided for tensor in call.tensors()):
-                raise UnsupportedValue("a sparse tensor, which is not judged")
+            call = Call(apart(args), apart(kwargs))
         return call.map(lambda t: t.detach().to(self.device))
 
     def oracle(self, model: Any) -> Any:
@@ -193,9 +191,9 @@ class Reference:
     def _flat(self, model: Any, call: Call, scalars: torch.dtype) -> Outputs:
         """Run the model, and record what its index outputs were chosen from."""
         if self._chooses is False:
-            return flatten(model(*call.args, **call.kwargs), scalars)
+            return flatten(call.on(model), scalars)
         with Choosing() as seen:
-            outputs = flatten(model(*call.args, **call.kwargs), scalars)
+            outputs = flatten(call.on(model), scalars)
         outputs.choices = seen.of(outputs.leaves)
         self._chooses = any(not (leaf.is_floating_point() or leaf.is_complex()) for leaf in outputs.leaves)
         return outputs
@@ -286,7 +284,7 @@ class Reference:
         with self.computing(), self._blamed("forward()"), torch.no_grad(), self._home():
             own = copy.deepcopy(model)
             seed_all(seed)
-            outputs = flatten(own(*given.args, **given.kwargs))
+            outputs = flatten(given.on(own))
         mutates = any(not same(a, b) for a, b in zip(call.tensors(), given.tensors(), strict=True))
         stores = {t.untyped_storage().data_ptr() for t in given.tensors() if t.numel()}
         aliases = any(t.untyped_storage().data_ptr() in stores for t in outputs.leaves if t.numel())

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from kernelmill.evaluate.task.chunked import chunks
-from kernelmill.evaluate.task.values import Call
+from kernelmill.evaluate.task.values import PLACES, Call
 
 _NO_CHANCE = 3.0
 """So many equal pairs are to be expected among random numbers: there being none says something."""
@@ -45,15 +45,19 @@ def roles(draws: list[Call]) -> list[Role]:
     found = []
     for column in columns:
         path, values = column[0][0], [value for _, value in column]
-        if isinstance(values[0], torch.Tensor):
+        if PLACES in path:
+            found.append(Role(path, "fixed"))
+        elif isinstance(values[0], torch.Tensor):
             found.append(_role(path, [v.detach() for v in values]))
     return found
 
 
 def _role(path: str, values: list[torch.Tensor]) -> Role:
     first = values[0]
-    if any(v.shape != first.shape or v.dtype != first.dtype for v in values) or not first.numel():
+    if any(v.dtype != first.dtype for v in values) or not all(v.numel() for v in values):
         return Role(path, "fixed")
+    if any(v.shape != first.shape for v in values):
+        return _of_many_shapes(path, values)
     if first.dtype == torch.bool:
         return Role(path, "mask", 0, 1)
     if first.is_complex():
@@ -91,6 +95,14 @@ def _role(path: str, values: list[torch.Tensor]) -> Role:
         symmetric=_is_symmetric(values),
         ordered=first.dim() > 0 and first.shape[-1] > 4 and all(map(_is_ordered, values)),
     )
+
+
+def _of_many_shapes(path: str, values: list[torch.Tensor]) -> Role:
+    """Numbers whose number is drawn, too: values of a sparse tensor. What else they may be is not looked for."""
+    finite = values[0].is_floating_point() and _each(values, lambda v: torch.isfinite(v.double()))
+    if not finite or values[0].element_size() == 1:
+        return Role(path, "fixed")
+    return Role(path, "data", min(float(v.min()) for v in values), max(float(v.max()) for v in values))
 
 
 def _each(values: list[torch.Tensor], holds: Callable[[torch.Tensor], torch.Tensor]) -> bool:

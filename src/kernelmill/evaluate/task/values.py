@@ -5,7 +5,9 @@ become tensors, so that there is one way to compare them; `structure` describes 
 Lists, tuples and named tuples count as the same structure, and so do dictionaries and dataclasses with the
 same keys: callers index them alike.
 
-Not covered: outputs of other types (distributions, sparse or nested tensors). They raise `UnsupportedValue`.
+A sparse tensor is its parts (`torch_calls.tensors.Sparse`) until a model is called.
+
+Not covered: outputs of other types (distributions, nested tensors). They raise `UnsupportedValue`.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from kernelmill.torch_calls.tensors import map_tensors, tensors_in
+from kernelmill.torch_calls.tensors import Sparse, assembled, is_sparse, map_tensors, parts_of, tensors_in
 
 if TYPE_CHECKING:
     from kernelmill.evaluate.judge.choices import Choice
@@ -85,7 +87,7 @@ class Call:
     def on(self, model: Any) -> Any:
         """Call a model with these arguments, without gradients."""
         with torch.no_grad():
-            return model(*self.args, **self.kwargs)
+            return model(*assembled(self.args), **assembled(self.kwargs))
 
     def map(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Call:
         """The same call with every tensor changed. A tensor that occurs twice is changed once."""
@@ -142,6 +144,11 @@ def _flatten(
 ) -> str:
     if value is None or isinstance(value, str):
         return repr(value)
+    if is_sparse(value):
+        value = parts_of(value.coalesce() if value.layout == torch.sparse_coo else value)
+    if isinstance(value, Sparse):
+        parts = [_flatten(path, part, scalars, leaves, paths) for path, part in _parts(path, value)]
+        return f"{value.layout}{value.size}({', '.join(parts)})"
     if isinstance(value, list | tuple):
         parts = [_flatten(f"{path}[{i}]", v, scalars, leaves, paths) for i, v in enumerate(value)]
         return f"({', '.join(parts)})"
@@ -188,8 +195,25 @@ def clone_tensor(tensor: torch.Tensor) -> torch.Tensor:
     ).copy_(tensor)
 
 
+def _parts(path: str, value: Sparse) -> Iterator[tuple[str, torch.Tensor]]:
+    for number, part in enumerate(value.places):
+        yield f"{path}{PLACES}{number}]", part
+    yield f"{path}{_VALUES}", value.values
+
+
+PLACES, _VALUES = ".places[", ".values"
+"""In the path of a tensor that says where the values of a sparse one are, and at the end of the values' own."""
+
+
+def is_part(path: str) -> bool:
+    """Whether this is the path of a part of a sparse tensor."""
+    return PLACES in path or path.endswith(_VALUES)
+
+
 def _leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
+    if isinstance(value, Sparse):
+        yield from _parts(path, value)
+    elif isinstance(value, dict):
         for key, item in value.items():
             yield from _leaves(f"{path}[{key!r}]", item)
     elif isinstance(value, list | tuple):

@@ -28,7 +28,7 @@ from kernelmill.evaluate.trace.steps import (
     Unrecordable,
 )
 from kernelmill.torch_calls.recorder import OpRecorder, is_own
-from kernelmill.torch_calls.tensors import tensors_in
+from kernelmill.torch_calls.tensors import is_sparse, parts_of, tensors_in
 
 _TORCH = (torch.dtype, torch.layout, torch.memory_format)
 _MOST_ADDRESSES = 1 << 16
@@ -194,6 +194,8 @@ class Recorder(OpRecorder):
             if name not in DTYPES:
                 raise Unrecordable(f"a tensor of {name}")
             base = self._memory.get(_address_of(tensor)) if tensor.numel() else None
+            if base is not None and _is_the_same(tensor, self._alive[base]):
+                return base
             shape: dict[str, Any] = {"size": list(tensor.size()), "stride": list(tensor.stride())}
             if base is not None:
                 shape |= {"view": base, "offset": tensor.storage_offset(), "dtype": name}
@@ -230,7 +232,7 @@ class Recorder(OpRecorder):
     def _value(self, value: Any) -> Any:
         """An argument of an operation, or a result, as data."""
         if isinstance(value, torch.Tensor):
-            return {"t": self._known(value)}
+            return self._sparse(value) if is_sparse(value) else {"t": self._known(value)}
         if value is None or isinstance(value, (bool, int, str)):
             return value
         if isinstance(value, float):
@@ -248,6 +250,10 @@ class Recorder(OpRecorder):
         if isinstance(value, torch.Generator) and value is torch.default_generator:
             return None
         raise Unrecordable(f"a value of type {type(value).__name__}")
+
+    def _sparse(self, tensor: torch.Tensor) -> Any:
+        """A sparse tensor by its parts."""
+        return {"sparse": [self._value(part) for part in parts_of(tensor)]}
 
     def _argument(self, value: Any) -> Any:
         """An argument of a launch as data."""
@@ -270,6 +276,16 @@ class Recorder(OpRecorder):
         if is_foreign(packed):
             raise Unrecordable(f"a kernel's argument of type {type(value).__name__}")
         return packed
+
+
+def _is_the_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors are one, told apart by Python only: parts of a sparse tensor are new objects each time."""
+    return (one.dtype, one.size(), one.stride(), one.storage_offset()) == (
+        other.dtype,
+        other.size(),
+        other.stride(),
+        other.storage_offset(),
+    )
 
 
 def _address_of(tensor: torch.Tensor) -> int:

@@ -18,7 +18,7 @@ from kernelmill.evaluate.judge.channel import DTYPES
 from kernelmill.evaluate.task.values import seed_all, seeded_apart
 from kernelmill.evaluate.trace.kernel_text import Kernels
 from kernelmill.evaluate.trace.steps import READS_SIZES, reads
-from kernelmill.torch_calls.tensors import tensors_in
+from kernelmill.torch_calls.tensors import Sparse, tensors_in
 
 
 class NotReplayable(Exception):
@@ -223,6 +223,8 @@ class Replayer:
             return self._values[inner]
         if kind == "address":
             return self._address(*inner)
+        if kind == "sparse":
+            return Sparse(*map(self._value, inner)).assembled()
         if kind == "device":
             return torch.device(inner)
         if kind == "tuple":

@@ -19,7 +19,7 @@ A step with "in_place" is one of a captured CUDA graph: what it makes is where i
 
 Values: numbers, strings and None as they are, `{"t": n}` a tensor, `{"float": hex}`, `{"torch": "float32"}` a
 dtype, a layout or a memory format, `{"device": "cpu"}`, `{"tl": "float32"}` a type of Triton's, `{"kernel": key}`,
-`{"address": [n, bytes]}` an address in a tensor's memory, `{"tuple": […]}`, lists. An operation's output that is not a tensor has no number.
+`{"address": [n, bytes]}` an address in a tensor's memory, `{"sparse": […]}` a sparse tensor by its parts, `{"tuple": […]}`, lists. An operation's output that is not a tensor has no number.
 """
 
 from __future__ import annotations
