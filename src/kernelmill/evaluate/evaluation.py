@@ -225,6 +225,7 @@ class Evaluation:
             )
         if grade.robust is False:
             verdict.grade.robust = False
+        verdict.grade.nonfinite = grade.nonfinite  # an index that is made from NaN breaks a GPU
         if any(flag.severity == "hard" for flag in verdict.flags):
             verdict.set_status("HACK")
 

@@ -149,6 +149,8 @@ class Grade:
     torch_share: float | None = None
     deterministic: bool | None = None
     shape_specialised: bool | None = None
+    nonfinite: bool | None = None
+    """NaN and infinity in the inputs show in the outputs wherever the reference shows them."""
 
 
 @dataclass

@@ -139,6 +139,7 @@ def _nonfinite(trial: Trial) -> None:
     trial.record.check(
         "nonfinite", "fail" if hides else "pass", "finite where the reference is not" if hides else ""
     )
+    trial.record.grade.nonfinite = not hides
     if hides:
         trial.record.flag("C18.hides_nonfinite", "info")
 
