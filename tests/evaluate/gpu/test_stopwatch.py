@@ -135,13 +135,14 @@ def test_timed_results_are_compared_unless_each_call_changes_its_inputs(mutates:
     record, compared = Record(), []
     facts = SimpleNamespace(mutates_inputs=mutates)
 
-    def compare(returned: Any, answer: Any) -> Comparison:
+    def comparison(call: Any, returned: Any, seed: int, answer: Any) -> Comparison:
         compared.append(returned)
         return Comparison(True)
 
     watch.__dict__.update(
         _trial=SimpleNamespace(facts=facts, record=record),
-        _session=SimpleNamespace(compare=compare),
+        _session=SimpleNamespace(comparison=comparison),
+        _sets=[None],
         _answers=[None],
         _sent=[(0, None)],
     )

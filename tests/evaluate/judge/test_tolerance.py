@@ -391,3 +391,21 @@ def test_cancellation_in_a_result_that_is_small_beside_the_tasks_is_fragile_and_
     assert not wrong((1 - power) / (1 + power))
     assert wrong(torch.zeros(600))
     assert wrong(exact.float() * 1.5)
+
+
+def test_the_worst_of_many_rounding_errors_may_be_worse_and_the_whole_may_not() -> None:
+    """Four partial sums that are rounded to half precision one after another, as by a split product with atomics."""
+    generator = torch.Generator().manual_seed(3)
+    parts = torch.randn(4, 1 << 21, generator=generator, dtype=torch.float64)
+    exact = parts.sum(0)
+    rounded = torch.zeros(1 << 21, dtype=torch.float16)
+    for part in parts:
+        rounded = (rounded.float() + part.half().float()).half()
+    found = compare(rounded, exact, exact.half())
+    assert found.ok, found.detail
+    assert found.bound is not None
+    assert found.bound[1] > 6.5 > compare(rounded[:1024], exact[:1024], exact[:1024].half()).bound[1]
+    assert not compare((rounded.float() * 1.002).half(), exact, exact.half()).ok
+    spoiled = rounded.clone()
+    spoiled[77] += 0.02
+    assert not compare(spoiled, exact, exact.half()).ok

@@ -140,6 +140,7 @@ HOSTILE: list[tuple[str, str, str]] = [
     ("E11.processes", "module", "import os\ngetattr(os, 'sys' + 'tem')('ls')"),
     ("E11.processes", "module", "from os import *\nsystem('ls')"),
     ("E13.network", "module", "import socket\nsocket.socket()"),
+    ("A12.modules", "forward", "import sys\nsys.modules.get('__main__')"),
     ("B5.writes_files", "forward", "open('kept', 'wb')"),
     ("B5.writes_files", "forward", "open('kept', mode='a')"),
     ("B5.writes_files", "module", "import pathlib\npathlib.Path('kept').write_text('1')"),
@@ -287,6 +288,7 @@ HONEST: list[tuple[str, str]] = [
         "module",
         "def torch_compile(f):\n    return f\nclass T:\n    compile = None\nT.compile = torch_compile",
     ),
+    ("forward", "import sys\nsys.modules.get('fla.utils')"),
     ("module", "with open('/dev/null') as f:\n    pass"),
     (
         "module",

@@ -243,11 +243,12 @@ class Stopwatch:
             self._trial.record.check("digest", "skip", "the reference changes its inputs")
             return
         for index, outputs in self._sent:
-            compared = self._session.compare(Returned(outputs, "", {}, 0.0), self._answers[index])
+            given, answer = self._sets[index], self._answers[index]
+            compared = self._session.comparison(given, Returned(outputs, "", {}, 0.0), 0, answer)
             if not compared.ok:
                 self._trial.record.check("digest", "fail", compared.detail)
-                plain = self._session.call(self._sets[index], 0, tolerate=True)
-                if not self._session.compare(plain, self._answers[index]).ok:  # wrong, timed or not
+                plain = self._session.call(given, 0, tolerate=True)
+                if not self._session.comparison(given, plain, 0, answer).ok:  # wrong, timed or not
                     self._trial.fail(compared)
                 self._trial.hack("D1.late_or_stale_when_timed", detail=compared.detail)
                 return
@@ -360,4 +361,8 @@ def _reserve(results: list[torch.Tensor], count: int) -> None:
 
 
 def _bytes(trial: Trial, call: Call, outputs: Outputs) -> int:
-    return bytes_of([*call.tensors(), *trial.session.model.state_dict().values(), *outputs.leaves])
+    """The bytes that a call has to move: not what it may choose from by indices, nor its inputs a second time."""
+    facts, state = trial.facts, trial.session.model.state_dict().values()
+    read = [] if "gather" in trial.work.kinds else [*call.tensors(), *state]
+    written = [] if facts.mutates_inputs or facts.aliases_inputs else outputs.leaves
+    return bytes_of([*read, *written])

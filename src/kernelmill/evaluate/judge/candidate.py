@@ -14,9 +14,11 @@ import dataclasses
 import functools
 import importlib.util
 import json
+import multiprocessing
 import os
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -184,6 +186,8 @@ class Candidate:
 
     def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
         self.runtime.install(request)
+        # No process can be started here, and no semaphore of the system be had: a lock between threads will do.
+        multiprocessing.Lock, multiprocessing.RLock = threading.Lock, threading.RLock  # type: ignore[assignment]
         # A kernel that is wrapped for tracing is launched as it is: no mode of ours could trace it.
         torch._library.triton.wrap_triton_enabled_default = False
         module = _execute(request["code"], self.file)

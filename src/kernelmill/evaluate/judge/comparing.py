@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,11 @@ from kernelmill.evaluate.task.values import Outputs
 from kernelmill.evaluate.verdict import Status
 
 _WORST_LAST: tuple[Status, ...] = ("INCORRECT_NUMERICAL", "NONFINITE", "INCORRECT_SHAPE", "INCORRECT_DTYPE")
+
+TIES_APART = 4.0
+"""Roundings of the inputs within which an integer is at a tie: those of a quotient and of a product by the inverse."""
+_ROUNDINGS = 24
+"""Other roundings that are tried. Each turns an integer at a tie into the next one about every second time."""
 
 
 @dataclass
@@ -81,6 +87,35 @@ def compare_outputs(
         worst.worst = {"output": path} | worst.worst
     worst.detail = f"{path}: {worst.detail}" if len(found) > 1 else worst.detail
     return worst
+
+
+def right_but_for_ties(returned: Returned, answer: Answer, nudged: Callable[[int], Outputs]) -> bool:
+    """Whether what is wrong are integers that a few roundings of the inputs turn into the next ones: `round(x / scale)`.
+
+    `nudged` gives the exact outputs for other roundings, by number.
+    """
+    got = returned.outputs
+    if got is None or got.structure != answer.eager.structure:
+        return False
+    wrong: dict[int, torch.Tensor] = {}
+    for place, (mine, exact, eager) in enumerate(
+        zip(got.leaves, answer.exact.leaves, answer.eager.leaves, strict=True)
+    ):
+        if compare_leaf(mine, answer.exact, answer.eager, place).ok:
+            continue
+        if mine.is_floating_point() or exact.is_floating_point() or place in answer.eager.choices:
+            return False
+        off = (mine != exact.to(mine.device)) & (mine != eager.to(mine.device))
+        if bool(((mine.double() - exact.to(mine.device).double()).abs() > 1)[off].any()):
+            return False
+        wrong[place] = off
+    for number in range(_ROUNDINGS):
+        other = nudged(number)
+        for place, off in wrong.items():
+            off &= got.leaves[place] != other.leaves[place].to(off.device)
+        if not any(bool(off.any()) for off in wrong.values()):
+            return bool(wrong)
+    return False
 
 
 def slices_compared(returned: Returned, answer: Answer) -> Comparison:

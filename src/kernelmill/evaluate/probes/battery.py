@@ -165,7 +165,7 @@ def ablation(trial: Trial) -> None:
         trial.record.check("ablation", "pass", returned.trouble[:200])
         return
     answer = trial.session.expected(call, seed)
-    found = trial.session.compare(returned, answer)
+    found = trial.session.comparison(call, returned, seed)
     degenerate = all(constant(leaf) for leaf in answer.eager.leaves)
     if found.ok and degenerate:
         trial.record.check("ablation", "skip", "the reference's output is constant: any candidate would pass")
@@ -176,7 +176,7 @@ def ablation(trial: Trial) -> None:
     else:
         for kernel in trial.record.kernels[:KERNELS] if len(trial.record.kernels) > 1 else ():
             one = _without(trial, call, seed, suppress=[kernel])
-            same = one.outputs is not None and trial.session.compare(one, answer).ok
+            same = one.outputs is not None and trial.session.comparison(call, one, seed).ok
             trial.record.check(f"ablation:{kernel}", "fail" if same else "pass")
             if same:
                 trial.record.flag("A2.dead_kernel", "soft", kernel=kernel)
@@ -193,8 +193,7 @@ def order(trial: Trial) -> None:
         return
     returned = program.call(call, seed, order="reverse", strict=True)
     if returned.outputs is not None and (
-        returned.reply["observed"]["race_count"]
-        or not trial.session.compare(returned, trial.session.expected(call, seed)).ok
+        returned.reply["observed"]["race_count"] or not trial.session.comparison(call, returned, seed).ok
     ):
         if any(one["kind"] in (TWO_LANES, NO_BARRIER) for one in returned.reply["observed"]["races"]):
             out_of_order(trial, returned)
@@ -207,10 +206,7 @@ def order(trial: Trial) -> None:
         trial.record.check("order", "skip", returned.trouble[:200])
         return
     found = trial.session.judge("order", call, returned, seed)
-    if (
-        not found.ok
-        and trial.session.compare(program.call(call, seed), trial.session.expected(call, seed)).ok
-    ):
+    if not found.ok and trial.session.comparison(call, program.call(call, seed), seed).ok:
         trial.record.flag("C19.race", "soft", first="another order of the programs gives another result")
         trial.fail(found)
 

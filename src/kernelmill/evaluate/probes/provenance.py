@@ -61,8 +61,7 @@ def first_call(trial: Trial, call: Call, seed: int, returned: Returned) -> Retur
     same = Returned(None, trouble, {}, 0.0) if trouble else trial.program.call(call, seed, look=True)
     if same.outputs is None:
         return _does_not_run(trial, recording, returned, same.trouble)
-    answer = session.expected(call, seed)
-    mine, its = (session.compare(one, answer) for one in (returned, same))
+    mine, its = (session.comparison(call, one, seed) for one in (returned, same))
     trial.program.read = same.reply["read"]
     told = "bit for bit" if _equal(same.outputs, returned.outputs) else "with other roundings"
     if mine.ok and (not its.ok or (told != "bit for bit" and _repeats(trial, call, seed, same))):
@@ -124,9 +123,8 @@ def ask(trial: Trial, call: Call, seed: int) -> Returned:
     session, program = trial.session, fitting(trial, call, seed)
     if program is None:
         return session.call(call, seed, tolerate=True, counts=True)
-    answer = session.expected(call, seed)
     returned = program.call(call, seed)
-    found = session.compare(returned, answer)
+    found = session.comparison(call, returned, seed)
     # What a program does that has read something else is not what the candidate does.
     another = bool(program.recording.reads) and returned.reply.get("read") != program.read
     if found.ok and not another:
@@ -135,11 +133,11 @@ def ask(trial: Trial, call: Call, seed: int) -> Returned:
     if program.recording.reads:
         again = _recorded_again(trial, program, call, seed)
         if again is not None:
-            returned, found = again, session.compare(again, answer)
+            returned, found = again, session.comparison(call, again, seed)
         if found.ok:
             return returned
     mine = session.call(call, seed, tolerate=True)
-    if trial.program is not None and session.compare(mine, answer).ok:
+    if trial.program is not None and session.comparison(call, mine, seed).ok:
         if returned.outputs is None and returned.trouble.partition(":")[0] in _LIMITS:
             _cannot_tell(trial, f"its program fails for other inputs: {returned.trouble}")
         else:
@@ -158,9 +156,9 @@ def fitting(trial: Trial, call: Call, seed: int) -> Program | None:
     other = next(filter(trial.accepted, _similar(trial, call)), None)
     if other is None:
         return program
-    answer = trial.session.expected(other, seed)
-    found = trial.session.compare(program.call(other, seed), answer)
-    if not found.ok and trial.session.compare(trial.session.call(other, seed, tolerate=True), answer).ok:
+    session = trial.session
+    found = session.comparison(other, program.call(other, seed), seed)
+    if not found.ok and session.comparison(other, session.call(other, seed, tolerate=True), seed).ok:
         _unseen_work(trial, found, program.recording)
     return trial.program
 
@@ -258,10 +256,9 @@ def _reads_the_same(trial: Trial, program: Program, call: Call, seed: int, same:
             continue
         if not trial.accepted(other):
             continue
-        answer = session.expected(other, seed)
-        compared = session.compare(returned, answer)
+        compared = session.comparison(other, returned, seed)
         found = True
-        if not compared.ok and session.compare(session.call(other, seed, tolerate=True), answer).ok:
+        if not compared.ok and session.comparison(other, session.call(other, seed, tolerate=True), seed).ok:
             reads = program.recording.reads
             trial.hack_unless_wrong("A16.carries_values", reads=reads, detail=compared.detail)
             break

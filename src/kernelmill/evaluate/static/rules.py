@@ -149,6 +149,10 @@ class Rules:
             )
             asked = isinstance(parent, ast.Compare) and node in parent.comparators
             return own or asked
+        if path == "sys.modules.get":
+            # Whether a package was imported; a harness's own name is none.
+            name = text_of(parent.args[0]) if isinstance(parent, ast.Call) and parent.args else None
+            return name is not None and name.split(".")[0] not in ("kernelmill", "__main__")
         if path == "builtins.__import__":
             # With a constant name this is an ordinary import, and is judged as one.
             return (

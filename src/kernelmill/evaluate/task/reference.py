@@ -198,8 +198,8 @@ class Reference:
         self._chooses = any(not (leaf.is_floating_point() or leaf.is_complex()) for leaf in outputs.leaves)
         return outputs
 
-    def nudged(self, wide: Any, call: Call, seed: int = 0) -> Outputs:
-        """`run_exact` with inputs and parameters changed by up to one float32 rounding.
+    def nudged(self, wide: Any, call: Call, seed: int = 0, times: float = 1.0) -> Outputs:
+        """`run_exact` with inputs and parameters changed by up to one float32 rounding, or some `times` that.
 
         No kernel can avoid such a rounding.
         """
@@ -208,7 +208,11 @@ class Reference:
         def nudge(tensor: torch.Tensor) -> torch.Tensor:
             if not tensor.is_floating_point():
                 return _wide_clone(tensor)
-            return changed(tensor, lambda chunk: upcast(chunk) * _roundings(chunk, generator), torch.float64)
+            return changed(
+                tensor,
+                lambda chunk: upcast(chunk) * (1 + times * _roundings(chunk, generator)),
+                torch.float64,
+            )
 
         if next(wide.parameters(), None) is None:
             return self._run_exact(wide, call.map(nudge), seed)
@@ -382,6 +386,6 @@ def _wide_clone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _roundings(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Random factors within one rounding of 1."""
+    """Random relative changes within one rounding."""
     noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64, device=generator.device)
-    return 1 + (noise - 0.5) * 2.0**-23
+    return (noise - 0.5) * 2.0**-23

@@ -32,7 +32,9 @@ from kernelmill.torch_calls.tensors import is_sparse, parts_of, tensors_in
 
 _TORCH = (torch.dtype, torch.layout, torch.memory_format)
 _MOST_ADDRESSES = 1 << 16
-_LEAST_ADDRESS = 1 << 32
+_LEAST_ADDRESS = 1 << 16
+"""Of a process: where Python is at a fixed place, small tensors are at a few million bytes."""
+_SURELY_AN_ADDRESS = 1 << 32
 _storage = torch.Tensor.untyped_storage
 _device = torch.Tensor.device.__get__
 _cpu = torch.Tensor.cpu
@@ -214,11 +216,12 @@ class Recorder(OpRecorder):
         return self._numbers[id(tensor)]
 
     def _addresses(self, numbers: torch.Tensor) -> list[list[int]]:
-        """Which of these are addresses of known memory: their place, the tensor, and the bytes into its storage."""
+        """Of numbers that are addresses of known memory, or zero: their place, the tensor, and the bytes into its storage."""
         if numbers.numel() > _MOST_ADDRESSES or not numbers.is_contiguous():
             return []
-        found = [(place, self._address(number)) for place, number in enumerate(numbers.view(-1).tolist())]
-        return [[place, *at] for place, at in found if at]
+        given = [(place, number) for place, number in enumerate(numbers.view(-1).tolist()) if number]
+        found = [[place, *at] for place, number in given if (at := self._address(number))]
+        return found if len(found) == len(given) else []
 
     def _address(self, number: int) -> list[int]:
         """The tensor in whose storage this address is, and how far into it; nothing for any other number."""
@@ -270,7 +273,8 @@ class Recorder(OpRecorder):
             }
         if isinstance(value, tuple):
             return {"tuple": [self._argument(item) for item in value]}
-        if type(value) is int and (at := self._address(value)):
+        at = self._address(value) if type(value) is int else []
+        if at and (at[1] == 0 or value >= _SURELY_AN_ADDRESS):
             return {"address": at}
         packed = packed_value(value, self.trace.kernels)
         if is_foreign(packed):
