@@ -39,9 +39,12 @@ FEW = 4
 
 @dataclass(frozen=True)
 class Policy:
-    """What the task allows. `tf32`: float32 products may round their operands to 10 bits."""
+    """What the task allows."""
 
     tf32: bool = False
+    """Float32 products may round their operands to 10 bits."""
+    fp8_products: bool = False
+    """It multiplies float8 numbers, which GPUs add up with some 13 bits: that shows in a float32 result."""
 
 
 IEEE = Policy()
@@ -86,6 +89,8 @@ def rule_for(dtype: torch.dtype, policy: Policy) -> _Rule:
         return _Rule(eps, a=2, b=0.5, d=4, grows=True)
     if policy.tf32 and dtype in (torch.float32, torch.complex64):
         return _Rule(2.0**-11, a=8, b=2, d=16)
+    if policy.fp8_products and dtype == torch.float32:
+        return _Rule(2.0**-12, a=8, b=2, d=16)
     return _Rule(eps, a=8, b=32, d=256)
 
 

@@ -87,6 +87,10 @@ class Trial:
         with TorchWorkCounter(keep=False) as recorder:
             reference.run(self.session.model, self.own)
         self.work = recorder.work
+        fp8 = any(t.is_floating_point() and t.element_size() == 1 for t in self.own.tensors())
+        self.session.policy = dataclasses.replace(
+            self.session.policy, fp8_products=fp8 and self.work.arithmetic > 0
+        )
         answer = self.session.expected(self.own, 0)
         self.scale = [rms(leaf) for leaf in answer.exact.leaves]
         tensors = [*self.own.tensors(), *self.session.model.parameters(), *answer.eager.leaves]
