@@ -113,6 +113,15 @@ def compare(
     return _numbers(c, r, e, rule_for(candidate.dtype, policy))
 
 
+def differing(candidate: torch.Tensor, reference: torch.Tensor, policy: Policy = IEEE) -> torch.Tensor:
+    """Which elements are not the reference's: other integers, or further away than the allowance for any element."""
+    if not candidate.is_floating_point():
+        return candidate != reference.to(candidate.device)
+    rule, (c, r) = rule_for(candidate.dtype, policy), (t.detach().double() for t in (candidate, reference))
+    size = r.abs().clamp(min=rms(r))
+    return ((c - r).abs() > rule.d * rule.eps * size) | (c.isfinite() != r.isfinite())
+
+
 def lost_slice(candidate: torch.Tensor, reference64: torch.Tensor, eager: torch.Tensor) -> str:
     """Name a slice that is wrong though the whole is within its bounds, because the slice is small beside the rest.
 
