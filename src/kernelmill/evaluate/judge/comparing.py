@@ -99,7 +99,8 @@ def right_but_for_ties(
 ) -> bool:
     """Whether what is wrong are a few elements that jump when the inputs are rounded otherwise: `sign`, `round(x / scale)`.
 
-    Each has to be what the exact function gives for such inputs. `nudged` gives its outputs for some, by number.
+    Each has to be what the function gives for such inputs, exactly or in the task's own arithmetic. `nudged` gives its
+    outputs for some, by number.
     """
     got = returned.outputs
     if got is None or got.structure != answer.eager.structure:

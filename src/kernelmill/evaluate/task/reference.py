@@ -221,6 +221,22 @@ class Reference:
             parameter.data = nudge(parameter.data)
         return self._run_exact(other, call.map(nudge), seed, used_again=False)
 
+    def nudged_eager(self, model: Any, call: Call, seed: int = 0) -> Outputs:
+        """`run` with inputs changed by up to two roundings of their own types: what the task's own arithmetic may give."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+
+        def nudge(tensor: torch.Tensor) -> torch.Tensor:
+            if not tensor.is_floating_point() or tensor.element_size() < 2:
+                return clone_tensor(tensor)
+            ulps = 4 * torch.finfo(tensor.dtype).eps / _ROUNDING
+            return changed(
+                tensor,
+                lambda chunk: (upcast(chunk) * (1 + ulps * _roundings(chunk, generator))).to(tensor.dtype),
+                tensor.dtype,
+            )
+
+        return self.run(model, call.map(nudge), seed)
+
     def answer(self, model: Any, call: Call, seed: int = 0, wide: Any = None) -> Answer:
         """The eager and the exact result. Pass `wide` to avoid building the oracle for each call."""
         eager = self.run(model, call, seed)
@@ -385,7 +401,10 @@ def _wide_clone(tensor: torch.Tensor) -> torch.Tensor:
     return clone_tensor(tensor) if wide_of(tensor.dtype) is tensor.dtype else upcast(tensor.detach())
 
 
+_ROUNDING = 2.0**-23
+
+
 def _roundings(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """Random relative changes within one rounding."""
     noise = torch.rand(tensor.shape, generator=generator, dtype=torch.float64, device=generator.device)
-    return (noise - 0.5) * 2.0**-23
+    return (noise - 0.5) * _ROUNDING
