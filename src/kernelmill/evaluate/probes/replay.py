@@ -206,13 +206,14 @@ def drift(trial: Trial) -> None:
     Some calls are made several times, and every other one is plain: what looks for a judge finds none.
     """
     session = trial.session
-    start, number, plain = session.used, 0, False
+    end, number, plain = session.used + session.replay_s, 0, False
     answers, calls = DRIFT_ANSWERS + trial.random.randrange(4), trial.random.randrange(*DRIFT_CALLS)
-    while number < answers or (session.calls < calls and session.used < start + session.replay_s):
+    while number < answers or (session.calls < calls and session.used < end):
         number, plain = number + 1, not plain
         seed = trial.random.choice(USERS_SEEDS) if plain else trial.seed()
         call = session.reference.inputs(trial.seed() if plain else seed)
-        before = 0 if trial.facts.mutates_inputs else trial.random.randrange(ALIKE_MOST)
+        alone = session.used >= end or trial.facts.mutates_inputs
+        before = 0 if alone else trial.random.randrange(ALIKE_MOST)
         returned = session.call(call, seed, plain=plain, before=before)
         if not still_right(trial, call, returned, seed):
             return
