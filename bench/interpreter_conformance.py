@@ -218,7 +218,9 @@ def compared(stock: dict[str, Record], ours: dict[str, Record]) -> dict[str, Any
             "stock": len(stock.keys() - ours.keys()),
             "ours": len(ours.keys() - stock.keys()),
             "ours, and not passed": sorted(
-                name for name in ours.keys() - stock.keys() if outcome_of(ours[name]) not in ("passed", "skipped")
+                name
+                for name in ours.keys() - stock.keys()
+                if outcome_of(ours[name]) not in ("passed", "skipped")
             ),
         },
         "left out": LEFT_OUT,
