@@ -14,6 +14,7 @@ tensors' device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -226,8 +227,15 @@ def _zeros(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
 
 def _zero_rows(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     """A quarter of the rows is zero everywhere."""
-    rows = torch.rand((*x.shape[:-1], 1), generator=generator, device=generator.device) < 0.25
-    return torch.where(rows, 0, x) if x.dim() > 1 else x
+    return torch.where(_quarters(x, generator) == 0, 0, x) if x.dim() > 1 else x
+
+
+def _quarters(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Each row's quarter, at random. There is a row in the first one."""
+    shape = (*x.shape[:-1], 1)
+    count = math.prod(shape)
+    places = torch.randperm(count, generator=generator, device=generator.device)
+    return (places // max(1, count // 4)).view(shape)
 
 
 def _ties(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
@@ -336,8 +344,8 @@ def _closed_rows(x: torch.Tensor, role: Role, generator: torch.Generator) -> tor
     new = _masks(x, role, generator) if x.dim() > 1 else None
     if new is None:
         return None
-    dice = torch.rand((*x.shape[:-1], 1), generator=generator, device=generator.device)
-    return torch.where(dice < 0.25, 0, torch.where(dice < 0.5, 1, new)).to(x.dtype)
+    quarter = _quarters(x, generator)
+    return torch.where(quarter == 0, 0, torch.where(quarter == 1, 1, new)).to(x.dtype)
 
 
 def _indices(x: torch.Tensor, role: Role, generator: torch.Generator) -> torch.Tensor | None:
