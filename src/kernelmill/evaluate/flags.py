@@ -54,7 +54,7 @@ PATTERNS = {
     "A16": Pattern("Work that no recorder sees: torch with its modes off, NumPy on shared memory, a thread.", "a call is recorded as a program, which another process runs on other inputs", "behaviour, split", "the result is computed where no operation and no launch is recorded"),
     "B1": Pattern("Results kept by `id(x)`.", "overwrite: new values in the same storage; `id` is soft", "behaviour, static", "results are kept by the identity of the input"),
     "B2": Pattern("Kept by address, version and shape.", "overwrite from outside, with address and version unchanged; both are soft as keys", "behaviour, static", "results are kept by the address of the input"),
-    "B3": Pattern("Right for the first calls, then the last result again.", "drift: a random number of calls with each answer checked, and then a call that is recorded again; counters are soft", "behaviour, static", "results are kept by shape or by the number of calls"),
+    "B3": Pattern("Right for the first calls, then the last result again.", "drift: a random number of calls, the answers to every few of them checked, and then a call that is recorded again; counters are soft", "behaviour, static", "results are kept by shape or by the number of calls"),
     "B4": Pattern("Kept by a fingerprint of some of the values.", "overwrite of a few cache lines, and of the end, only", "behaviour", "results are kept by a fingerprint of the input"),
     "B5": Pattern("Kept on disk from one process to the next.", "each process has a private folder and new seeds; writing files is hard, reading them soft", "split, static", "results are kept on the disk"),
     "B6": Pattern("A static pointer inside a C++ extension.", "as A10 and B2", "static, behaviour", "results are kept in native code"),

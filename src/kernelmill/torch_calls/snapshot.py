@@ -11,7 +11,7 @@ import builtins
 import inspect
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from operator import is_
 from types import FunctionType, ModuleType
 from typing import Any
@@ -24,16 +24,22 @@ _MODULES = (
     "torch", "torch.functional", "torch.nn", "torch.nn.functional", "torch.nn.init", "torch.linalg", "torch.fft", "torch.special",
     "torch._C._nn", "torch._tensor", "math", "random", "json",
 )  # fmt: skip
+TOOLS = (
+    "torch.cuda", "torch.testing", "torch.random", "torch.autograd", "torch.overrides", "triton", "triton.language",
+    "triton.language.core", "triton.runtime.jit", "triton.runtime.autotuner", "triton.runtime.interpreter", "numpy", "time",
+    "os", "struct", "socket", "gc", "operator", "threading",
+)  # fmt: skip
+"""Modules by which a process measures and compares, beside those that models use."""
 _OWN = "kernelmill."
 _PARTS = "torch.nn.modules."
 _HOOKS = [name for name in vars(module_state) if name.startswith("_global_") and name.endswith("hooks")]
 
 
 class TorchSnapshot:
-    """A snapshot of the current state."""
+    """A snapshot of the current state, with the modules `also`."""
 
-    def __init__(self) -> None:
-        self._before = [(owner, dict(vars(owner))) for owner in _owners()]
+    def __init__(self, also: Collection[str] = ()) -> None:
+        self._before = [(owner, dict(vars(owner))) for owner in _owners({*_MODULES, *also})]
         functions = {
             id(value): (f"{value.__module__}.{value.__qualname__}", value)
             for _, names in self._before
@@ -58,12 +64,12 @@ class TorchSnapshot:
         return sorted(changed) + [name for name, value in self._state.items() if now[name] != value]
 
 
-def _owners() -> Iterator[ModuleType | type]:
-    """The watched modules, and the classes defined in them and in torch's layers."""
-    kinds: dict[int, type] = {id(torch.Tensor): torch.Tensor, id(nn.Parameter): nn.Parameter}
+def _owners(names: Collection[str]) -> Iterator[ModuleType | type]:
+    """The modules of these names and our own, and the classes defined in them and in torch's layers."""
+    kinds = {id(kind): kind for kind in (torch.Tensor, torch._C.TensorBase, nn.Parameter)}
     yield builtins
     for name, module in list(sys.modules.items()):
-        if name in _MODULES or name.startswith((_OWN, _PARTS)):
+        if name in names or name.startswith((_OWN, _PARTS)):
             yield module
             for value in list(vars(module).values()):
                 if isinstance(value, type) and value.__module__ == name:

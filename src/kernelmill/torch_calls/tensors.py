@@ -14,7 +14,8 @@ import torch
 
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 _BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
-LAYOUTS = {str(layout).removeprefix("torch."): layout for layout in (torch.sparse_coo, *_COMPRESSED)}
+_SPARSE = frozenset((torch.sparse_coo, *_COMPRESSED))
+LAYOUTS = {str(layout).removeprefix("torch."): layout for layout in _SPARSE}
 """The sparse layouts, by name."""
 # Bound before untrusted code runs.
 _layout, _size = torch.Tensor.layout.__get__, torch.Tensor.size
@@ -44,7 +45,7 @@ class Sparse(NamedTuple):
 
 
 def is_sparse(value: Any) -> bool:
-    return type(value) in (torch.Tensor, torch.nn.Parameter) and _layout(value) in LAYOUTS.values()
+    return type(value) in (torch.Tensor, torch.nn.Parameter) and _layout(value) in _SPARSE
 
 
 def parts_of(tensor: torch.Tensor) -> Sparse:
@@ -68,10 +69,10 @@ def assembled(value: Any) -> Any:
     """The value with sparse tensors made of their parts: what `apart` was given."""
     if isinstance(value, Sparse):
         return value.assembled()
-    if type(value) is dict:
-        return {key: assembled(item) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(assembled(item) for item in value)
+    if isinstance(value, dict):
+        return _dict_like(value, {key: assembled(item) for key, item in value.items()})
+    if isinstance(value, list | tuple):
+        return _list_like(value, [assembled(item) for item in value])
     return value
 
 
@@ -115,15 +116,23 @@ def map_tensors(
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):
-        items = {key: map_tensors(item, change, other) for key, item in value.items()}
-        if type(value) is dict:
-            return items
-        same_kind = copy.copy(value)
-        same_kind.update(items)
-        return same_kind
+        return _dict_like(value, {key: map_tensors(item, change, other) for key, item in value.items()})
     if isinstance(value, list | tuple):
-        parts = [map_tensors(item, change, other) for item in value]
-        if isinstance(value, list):
-            return parts
-        return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        return _list_like(value, [map_tensors(item, change, other) for item in value])
     return other(value)
+
+
+def _dict_like(value: dict[Any, Any], items: dict[Any, Any]) -> dict[Any, Any]:
+    """A dictionary of the same kind with other items."""
+    if type(value) is dict:
+        return items
+    same_kind = copy.copy(value)
+    same_kind.update(items)
+    return same_kind
+
+
+def _list_like(value: list[Any] | tuple[Any, ...], parts: list[Any]) -> Any:
+    """A list or tuple of the same kind with other parts."""
+    if isinstance(value, list):
+        return parts
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from kernelmill.evaluate.judge.closeness import gross  # noqa: E402
-from kernelmill.evaluate.judge.comparing import Returned  # noqa: E402
+from kernelmill.evaluate.judge.comparing import Returned, right_but_for_ties  # noqa: E402
 from kernelmill.evaluate.judge.tolerance import (  # noqa: E402
     Comparison,
     Policy,
@@ -409,3 +409,36 @@ def test_the_worst_of_many_rounding_errors_may_be_worse_and_the_whole_may_not() 
     spoiled = rounded.clone()
     spoiled[77] += 0.02
     assert not compare(spoiled, exact, exact.half()).ok
+
+
+def _ties(got: torch.Tensor, exact: torch.Tensor, others: list[torch.Tensor]) -> bool:
+    def outputs(leaf: torch.Tensor) -> Outputs:
+        return Outputs([leaf], ["output"], "tensor")
+
+    answer = Answer(outputs(exact.double() if exact.is_floating_point() else exact), outputs(exact))
+    returned = Returned(outputs(got), "", {}, 0.0)
+    return right_but_for_ties(
+        returned, answer, Policy(), lambda number: outputs(others[number % len(others)])
+    )
+
+
+def test_an_element_is_right_at_a_tie_and_nowhere_else() -> None:
+    exact = torch.randint(-100, 100, (1000,), dtype=torch.int8)
+    tied, elsewhere, jumps = exact.clone(), exact.clone(), exact.clone()
+    tied[7] += 1
+    elsewhere[8] += 1
+    jumps[7] += 1
+    assert _ties(tied, exact, [exact, jumps])
+    assert not _ties(elsewhere, exact, [exact, jumps])
+    assert not _ties(torch.where(torch.arange(1000) < 50, exact + 1, exact), exact, [exact + 1])  # too many
+    signs, flipped = torch.ones(1000), torch.ones(1000)
+    flipped[3] = -1
+    assert _ties(flipped, signs, [signs, flipped])
+    assert not _ties(flipped, signs, [signs])
+    assert not _ties(flipped * 1.5, signs, [signs, flipped])
+
+
+def test_other_roundings_that_give_another_number_of_elements_say_nothing() -> None:
+    exact, wrong = torch.arange(1000), torch.arange(1000)
+    wrong[5] = 99
+    assert not _ties(wrong, exact, [exact[:-1]])

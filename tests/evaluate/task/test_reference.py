@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -10,6 +11,7 @@ torch = pytest.importorskip("torch")
 
 from kernelmill.evaluate.task.reference import BadReference, Reference, load_reference, seed_all  # noqa: E402
 from kernelmill.evaluate.task.values import Call, Outputs, UnsupportedValue, flatten  # noqa: E402
+from kernelmill.torch_calls.tensors import apart  # noqa: E402
 
 
 def reference(body: str, inputs: str = "[torch.randn(3, 8)]", init: str = "", start: str = "") -> Reference:
@@ -359,3 +361,21 @@ def test_a_part_that_was_built_in_eval_mode_and_cannot_train_makes_the_mode_matt
 def test_a_package_that_is_not_here_is_named() -> None:
     with pytest.raises(BadReference, match=r"it needs no_such_package, which is not installed: .*line"):
         reference("return x", start="import no_such_package.part")
+
+
+def test_a_sparse_tensor_is_its_parts_until_a_model_is_called() -> None:
+    class Pair(NamedTuple):
+        matrix: Any
+        vector: torch.Tensor
+
+    places = torch.tensor([[0, 2, 2], [1, 0, 0]])
+    matrix = torch.sparse_coo_tensor(places, torch.tensor([1.0, 2.0, 3.0]), (3, 2), check_invariants=True)
+    call = Call(apart([Pair(matrix, torch.ones(2))]))
+    assert [path for path, _ in call.leaves()] == ["args[0][0].places[0]", "args[0][0].values", "args[0][1]"]
+    doubled = call.map(lambda tensor: tensor * 2 if tensor.is_floating_point() else tensor)
+    given: list[Any] = []
+    doubled.on(given.append)
+    assert type(given[0]) is Pair
+    assert torch.equal(given[0].matrix.to_dense(), 2 * matrix.to_dense())
+    assert flatten(matrix).structure == "sparse_coo(3, 2)(tensor, tensor)"
+    assert [leaf.tolist() for leaf in flatten(matrix).leaves] == [[[0, 2], [1, 0]], [1.0, 5.0]]

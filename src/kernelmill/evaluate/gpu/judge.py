@@ -45,7 +45,7 @@ from kernelmill.evaluate.task import offline_models
 from kernelmill.evaluate.task.facts import Facts
 from kernelmill.evaluate.task.reference import BadReference, Reference, load_reference
 from kernelmill.sandbox import inside
-from kernelmill.torch_calls.snapshot import TorchSnapshot
+from kernelmill.torch_calls.snapshot import TOOLS, TorchSnapshot
 
 _MAX_LEFTOVER_BYTES = 64 << 20
 """Bytes on the GPU that a request may leave behind. A reference that keeps more ends its judge."""
@@ -119,7 +119,7 @@ def handle(request: dict[str, Any], sockets: list[socket.socket]) -> dict[str, A
     if new:
         _own_cache()
         backend_here().start()
-        _process.before = TorchSnapshot()
+        _process.before = TorchSnapshot(TOOLS)
     if request.get("exclusive"):
         _wait_for_memory()
     if request["do"] == "health":

@@ -119,7 +119,7 @@ def differing(candidate: torch.Tensor, reference: torch.Tensor, policy: Policy =
         return candidate != reference.to(candidate.device)
     rule, (c, r) = rule_for(candidate.dtype, policy), (t.detach().double() for t in (candidate, reference))
     size = r.abs().clamp(min=rms(r))
-    return ((c - r).abs() > rule.d * rule.eps * size) | (c.isfinite() != r.isfinite())
+    return ((c - r).abs() > rule.worst(r.numel()) * rule.eps * size) | (c.isfinite() != r.isfinite())
 
 
 def lost_slice(candidate: torch.Tensor, reference64: torch.Tensor, eager: torch.Tensor) -> str:
