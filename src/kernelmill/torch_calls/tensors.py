@@ -14,9 +14,9 @@ import torch
 
 _COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 _BY_ROWS = (torch.sparse_csr, torch.sparse_bsr)
-_SPARSE = frozenset((torch.sparse_coo, *_COMPRESSED))
-LAYOUTS = {str(layout).removeprefix("torch."): layout for layout in _SPARSE}
+LAYOUTS = {str(layout).removeprefix("torch."): layout for layout in (torch.sparse_coo, *_COMPRESSED)}
 """The sparse layouts, by name."""
+_SPARSE = frozenset(LAYOUTS.values())
 # Bound before untrusted code runs.
 _layout, _size = torch.Tensor.layout.__get__, torch.Tensor.size
 _indices, _values, _is_coalesced = torch.Tensor._indices, torch.Tensor._values, torch.Tensor.is_coalesced
